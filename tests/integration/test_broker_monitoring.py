@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ from headrace.client.admin import alter_configs
 from headrace.client.cluster import Cluster
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.protocol.schema import Uuid
-from headrace.records import Record, build_batch
+from headrace.records import Header, Record, build_batch
 from headrace.serving import server as serving
 from headrace.serving.access import add_token
 from headrace.serving.sessions import Role
@@ -115,6 +116,35 @@ def test_share_groups_are_counted(tmp_path: Path) -> None:
     assert number("headrace_group_lag_records", **labels) == 3
     assert number("headrace_share_in_flight_records", **labels) == 2
     assert number("headrace_share_redeliveries_total", **labels) == 1
+
+
+def test_forgotten_ids_and_bindings_that_cannot_be_copied_are_counted(tmp_path: Path) -> None:
+    def waiting(trouble: str) -> float:
+        return scrape(url)("headrace_bindings_waiting_partitions", topic="orders", target=trouble)
+
+    with (
+        watched_broker(tmp_path) as (server, address, url),
+        SharingWire(address) as wire,
+        Cluster(parse_bootstrap(address)) as cluster,
+    ):
+        wire.create("orders", configs={"headrace.bindings": '[{"to": "copies"}]'})
+        assert wire.produce("orders", batch_of(b"0", b"1")).error_code == 0
+        wait_until(lambda: waiting("missing") == 1, "nothing waits for the topic that is missing")
+        wire.create("copies", configs={"headrace.overflow": "reject", "headrace.overflow.records": "1"})
+        wait_until(lambda: (waiting("missing"), waiting("full")) == (0, 1), "nothing waits for the topic that is full")
+        alter_configs(cluster, "copies", changes={"headrace.overflow.records": "2"})
+        wait_until(lambda: waiting("full") == 0, "copies still wait")
+
+        wire.create("jobs", configs={"headrace.queue": "true"})
+        (follower,) = server.runtime.queues._queues.values()
+        follower._window._max_ids = 2  # of 200,000
+        records = [
+            Record(number, time.time_ns() // 1_000_000, None, b"v", (Header("headrace-dedup-id", b"%d" % number),))
+            for number in range(5)
+        ]
+        assert wire.produce("jobs", build_batch(records)).error_code == 0
+        name = "headrace_queue_dedup_dropped_ids_total"
+        wait_until(lambda: scrape(url)(name, topic="jobs") == 3, "forgotten ids are not counted")
 
 
 def test_dead_letters_are_counted_and_so_are_those_that_cannot_be_written(tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from headrace.broker.embedded import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import delete_topics
+from headrace.client.cluster import Cluster
 from headrace.delivery.headers import (
     DEDUP_ID,
     DELAY_MS,
@@ -19,6 +22,7 @@ from headrace.delivery.headers import (
     SCHEDULE_ID,
     TTL_MS,
 )
+from headrace.delivery.schedule import Schedule
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.protocol.messages.incremental_alter_configs import (
@@ -274,6 +278,39 @@ def test_what_waits_comes_though_its_topic_drops_the_oldest(wire: Wire):
     values = [record.value for record in group.take_until(b"late", b"19")]
     assert values.count(b"late") == 1
     assert [each for each in values if each in (b"0", b"19")] == [b"19"]
+
+
+def topics_in_schedule(folder: Path) -> set[bytes]:
+    """The ids of topics of which the schedule says something, as it is on the disk."""
+    schedule = Schedule()
+    for file in sorted(folder.glob("__headrace_schedule-0/*.log")):
+        data = memoryview(file.read_bytes())
+        for position, header in headers_in(data):
+            for record in records_of(data[position : position + header.size]):
+                schedule.take(record.offset, record.key or b"", record.value)
+    return {topic_id for topic_id in schedule.topic_ids() if list(schedule.entries_of(topic_id))}
+
+
+def test_what_waits_in_a_topic_that_is_deleted_is_dropped_at_once(tmp_path: Path):
+    with Broker(tmp_path) as broker, Wire(broker.bootstrap_servers) as wire:
+        for topic in ("stays", "goes"):
+            bindings = {"headrace.bindings": '[{"to": "missing", "key": "nothing"}]'}
+            wire.create(topic, configs={**QUEUE, **bindings})
+            hour = str(HOUR_MS)
+            asked = message(b"late", delay_ms=hour), message(b"named", delay_ms=hour, schedule_id="n")
+            again = message(b"again", repeat="1h"), message(b"id", dedup_id="1"), message(b"id", dedup_id="1")
+            assert not wire.produce(topic, batch(*asked, *again, message(b"end"))).error_code
+            Group(wire, topic, topic).take_until(b"end")  # so it was followed
+        stays, goes = (wire.metadata(topic).topic_id for topic in ("stays", "goes"))
+        assert topics_in_schedule(tmp_path) == {stays, goes}
+        with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+            delete_topics(cluster, ["goes"])
+        deadline = time.monotonic() + PATIENCE_S
+        while topics_in_schedule(tmp_path) != {stays}:
+            assert time.monotonic() < deadline, "what waited in the deleted topic is still in the schedule"
+            time.sleep(0.02)  # the pause of a poll
+        wire.produce("stays", batch(message(b"now")))
+        Group(wire, "stays", "stays").take_until(b"now")
 
 
 def test_no_client_reaches_the_schedule(wire: Wire):

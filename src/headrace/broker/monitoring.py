@@ -110,6 +110,19 @@ OVERFLOW = Family(
     "had to wait (blocked), waited in vain (timed_out), or never fit (too_large).",
     ("topic", "action"),
 )
+DEDUP_DROPPED = Family(
+    "headrace_queue_dedup_dropped_ids_total",
+    COUNTER,
+    "Deduplication ids that were forgotten before the end of their window, since a partition remembers 200,000: a "
+    "message that comes twice may be delivered twice.",
+    ("topic",),
+)
+BINDINGS_WAITING = Family(
+    "headrace_bindings_waiting_partitions",
+    GAUGE,
+    "Partitions of a bound topic that wait with their copies, since a topic that they go to is missing or full.",
+    ("topic", "target"),
+)
 BLOCKED = Family("headrace_produce_blocked", GAUGE, "Batches that wait for room in a topic that is full.")
 WAITING = Family(
     "headrace_fetches_waiting", GAUGE, "Partitions that fetches wait for records of, and share sessions for news."
@@ -250,6 +263,8 @@ def _topics(runtime: "Runtime", most: int, left_out: dict[str, int]) -> Steps[li
     shown, left_out[TOPIC_BYTES.name] = keep_largest(sizes, most)
     counts = [(key, count) for key, count in runtime.overflow.counts.items() if key[0] in offsets]
     overflow, left_out[OVERFLOW.name] = keep_largest(counts, most)
+    dropped, left_out[DEDUP_DROPPED.name] = keep_largest(runtime.queues.dropped_ids().items(), most)
+    waiting, left_out[BINDINGS_WAITING.name] = keep_largest(runtime.queues.waiting_for_targets().items(), most)
     return [
         Samples(TOPICS, [((), len(topics))]),
         Samples(PARTITIONS, [((), sum(len(topic.partitions) for topic in topics))]),
@@ -257,6 +272,8 @@ def _topics(runtime: "Runtime", most: int, left_out: dict[str, int]) -> Steps[li
         Samples(TOPIC_BYTES, [((name,), size) for name, size in shown]),
         Samples(TOPIC_OFFSETS, [((name,), offsets[name]) for name, _ in shown]),
         Samples(OVERFLOW, overflow),
+        Samples(DEDUP_DROPPED, [((name,), count) for name, count in dropped]),
+        Samples(BINDINGS_WAITING, waiting),
     ]
 
 

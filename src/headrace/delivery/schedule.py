@@ -13,7 +13,7 @@ What always holds: reading the log from its start gives what was known when its 
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from struct import Struct
 from typing import Final, NamedTuple
@@ -198,9 +198,10 @@ class _Named(NamedTuple):
 
 
 class Schedule:
-    """All that the log says, as it is read; and then what the followers of partitions begin with."""
+    """All that the log says, as it is read, or of some topics; and then what the followers of partitions begin with."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_ids: Collection[bytes] | None = None) -> None:
+        self._topic_ids = topic_ids
         self.places: dict[PartitionId, Place] = {}
         self.bound: dict[PartitionId, Place] = {}
         self.duplicates: dict[PartitionId, Duplicates] = {}
@@ -211,6 +212,8 @@ class Schedule:
     def take(self, ref: int, key: bytes, value: bytes | None) -> None:
         """Take in a record that is in the log at `ref`."""
         kind, topic_id = _KEY.unpack_from(key)
+        if self._topic_ids is not None and topic_id not in self._topic_ids:
+            return
         if kind == _NAMED:
             self._take_named(topic_id, key[_KEY.size :], ref, value)
             return

@@ -39,12 +39,17 @@ from headrace.telemetry.logs import get_logger
 if TYPE_CHECKING:
     from headrace.broker.runtime import Runtime
 
+MISSING, FULL = "missing", "full"
 _RECORDS_A_PORTION: Final = 200
 _log = get_logger(__name__)
 
 
 class UnusableTarget(StorageError):
-    """A topic that copies should go to and cannot."""
+    """A topic that copies should go to and cannot, because it is missing or full."""
+
+    def __init__(self, trouble: str, text: str) -> None:
+        super().__init__(text)
+        self.trouble = trouble
 
 
 class BindingFollower(Follower):
@@ -197,7 +202,7 @@ class BindingFollower(Follower):
                 now_ms, epoch = self.runtime.now_ms(), self.runtime.leader_epoch
                 end = log.append(batch, now_ms=now_ms, leader_epoch=epoch, from_client=False).last_offset + 1
         except LogDeleted as error:
-            raise UnusableTarget(f"{log.topic_partition.topic} was deleted") from error
+            raise UnusableTarget(MISSING, f"{log.topic_partition.topic} was deleted") from error
         self._copied.setdefault(at, set()).update(record.offset for record in records)
         await when_durable(self.runtime, log, end)
 
@@ -209,7 +214,7 @@ class BindingFollower(Follower):
             verdict = self.runtime.overflow.judge(log, batch)
         except BrokerError as error:
             if error.code != ErrorCode.MESSAGE_TOO_LARGE:
-                raise UnusableTarget(str(error)) from error
+                raise UnusableTarget(FULL, str(error)) from error
             _log.error(
                 "a record is not copied, which no partition has room for",
                 target=str(log.topic_partition),
@@ -217,7 +222,7 @@ class BindingFollower(Follower):
             )
             return False
         if verdict is Verdict.WAIT:
-            raise UnusableTarget(f"{log.topic_partition} is full: copies wait until consumers have caught up")
+            raise UnusableTarget(FULL, f"{log.topic_partition} is full: copies wait until consumers have caught up")
         return verdict is Verdict.TAKE
 
     def _copy(self, place: int, record: Record) -> Record:
@@ -233,8 +238,9 @@ class BindingFollower(Follower):
         topic = self.runtime.topics.by_name.get(name)
         if topic is None:
             raise UnusableTarget(
+                MISSING,
                 f"the bindings of {self.name} lead to {name}, and there is no such topic: "
-                "create it, or alter headrace.bindings"
+                "create it, or alter headrace.bindings",
             )
         return topic
 

@@ -73,11 +73,14 @@ class ScheduleLog:
 
     async def load(self) -> Schedule:
         """Read all of it, in a thread."""
-        schedule = Schedule()
+        if self._log is not None:
+            await self.when_durable()
+            self._cuts = self._log.cuts
+        return await self.read_all(Schedule())
+
+    async def read_all(self, schedule: Schedule) -> Schedule:
         log = self._log
         if log is not None:
-            await self.when_durable()
-            self._cuts = log.cuts
             await self._runtime.look_up(lambda: _take_all(log, schedule))
         return schedule
 
@@ -302,7 +305,7 @@ class Follower(ABC):
         self._written = place  # how far it came, as the schedule has it
         self.begun = asyncio.Event()  # it is on the disk where it begins
         self._news = asyncio.Event()
-        self._is_failing = False
+        self.failure: Exception | None = None  # why it cannot go on now
 
     @abstractmethod
     async def begin(self) -> None:
@@ -368,16 +371,16 @@ class Follower(ABC):
             except (Lost, LogDeleted):
                 raise
             except (StorageError, OSError) as error:
-                if not self._is_failing:
+                if self.failure is None:
                     _log.error(
                         "a partition cannot be followed now", log=str(self.log.topic_partition), reason=str(error)
                     )
-                self._is_failing = True
+                self.failure = error
                 await asyncio.sleep(RETRY_S)
             else:
-                if self._is_failing:
+                if self.failure is not None:
                     _log.info("a partition is followed again", log=str(self.log.topic_partition))
-                self._is_failing = False
+                self.failure = None
                 return bool(more)
 
     async def _sleep(self) -> None:

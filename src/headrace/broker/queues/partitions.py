@@ -5,10 +5,12 @@ it opts out, its new records are as any others; what waits already is delivered 
 """
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from headrace.broker.queues.bindings import BindingFollower
+from headrace.broker.queues.bindings import BindingFollower, UnusableTarget
 from headrace.broker.queues.followers import RETRY_S, Follower, ScheduleLog
 from headrace.broker.queues.looking import Judge, Verdict
 from headrace.broker.queues.scheduler import QueueFollower
@@ -51,6 +53,7 @@ class Queues:
         self._tasks: dict[Follower, asyncio.Task[None]] = {}
         self._loading: asyncio.Task[None] | None = None
         self._is_loaded = asyncio.Event()
+        self._dropping: set[asyncio.Task[None]] = set()
         self._ends: dict[Log, int] = {}  # of logs, before anybody wrote to them
         self._held_back: set[Log] = set()  # of which groups may have had less, since nobody followed them yet
         self._look: asyncio.TimerHandle | None = None
@@ -70,7 +73,7 @@ class Queues:
             try:
                 self._known = await self.schedule.load()
                 self._names.clear()
-                await self._drop_orphans()
+                await self._drop(self._known, self._known.topic_ids() - self._runtime.topics.by_id.keys())
             except (HeadraceError, OSError) as error:
                 _log.error("what waits to be delivered cannot be read now", reason=str(error))
                 await asyncio.sleep(RETRY_S)
@@ -80,13 +83,20 @@ class Queues:
         self._look_at_all()
         self._ends.clear()
 
-    async def _drop_orphans(self) -> None:
+    async def _drop(self, known: Schedule, topic_ids: Iterable[bytes]) -> None:
         """Write that all is over that waited in topics which were deleted."""
-        for topic_id in self._known.topic_ids() - self._runtime.topics.by_id.keys():
-            entries = self._known.entries_of(topic_id)
+        for topic_id in topic_ids:
+            entries = known.entries_of(topic_id)
             while some := list(islice(entries, _ENTRIES_A_TURN)):
                 self.schedule.append(some)
                 await asyncio.sleep(0)
+
+    async def _drop_deleted(self, topic_ids: set[bytes]) -> None:
+        """Do so at once for topics whose followers were stopped: what waited there is known to the schedule alone."""
+        try:
+            await self._drop(await self.schedule.read_all(Schedule(topic_ids)), topic_ids)
+        except (HeadraceError, OSError) as error:
+            _log.warning("what waited in deleted topics is dropped at the next start", reason=str(error))
 
     def _begin_anew(self) -> None:
         """Forget everything, since a part of it may be lost, and begin as after a crash."""
@@ -126,8 +136,18 @@ class Queues:
                     there.add(log)
                     self._follow_queue(topic, index, log, is_grown=topic.id in queues)
                     self._follow_bindings(topic, index, log, is_grown=topic.id in bound)
-        for gone in [log for log in (*self._queues, *self._bound) if log not in there]:
-            self._stop(gone)
+        gone = {log: each.topic_id for log, each in (*self._queues.items(), *self._bound.items()) if log not in there}
+        for log in gone:
+            self._stop(log)
+        if deleted := set(gone.values()) - self._runtime.topics.by_id.keys():
+            for topic_id in deleted:
+                self._names.pop(topic_id, None)
+            for places in (self._known.places, self._known.bound):
+                for at in [at for at in places if at.topic_id in deleted]:
+                    del places[at]
+            dropping = asyncio.get_running_loop().create_task(self._drop_deleted(deleted))
+            self._dropping.add(dropping)
+            dropping.add_done_callback(self._dropping.discard)
         held_back, self._held_back = self._held_back, set()
         for log in held_back:  # whoever is followed now has them woken again when that has begun
             self._runtime.waiting.appended(log)
@@ -231,6 +251,20 @@ class Queues:
         log = topic.partitions[key.partition]
         return (lambda record: self._queues[log].judge(record)) if log.config.headrace_queue else None
 
+    # --- what is told of them
+
+    def dropped_ids(self) -> Counter[str]:
+        """How many deduplication ids were forgotten before their time, by topic."""
+        found: Counter[str] = Counter()
+        for follower in self._queues.values():
+            found[follower.name] += follower.dropped_ids
+        return found
+
+    def waiting_for_targets(self) -> Counter[tuple[str, str]]:
+        """How many partitions cannot be copied now, by topic and what is wrong with where copies go to."""
+        failures = ((each.name, each.failure) for each in self._bound.values())
+        return Counter((name, failure.trouble) for name, failure in failures if isinstance(failure, UnusableTarget))
+
     def follower_of(self, log: Log) -> QueueFollower | None:
         return self._queues.get(log)
 
@@ -242,7 +276,7 @@ class Queues:
 
     def close(self) -> None:
         self._is_closed = True
-        tasks: list[asyncio.Task[None] | None] = [*self._tasks.values(), self._loading]
+        tasks: list[asyncio.Task[None] | None] = [*self._tasks.values(), *self._dropping, self._loading]
         for task in tasks:
             if task is not None:
                 task.cancel()

@@ -165,6 +165,11 @@ class QueueFollower(Follower):
                     self._window.is_new(dedup_id, record.timestamp, window_ms, now_ms)
 
     @property
+    def dropped_ids(self) -> int:
+        """How many ids were forgotten before the end of their window, since there were too many."""
+        return self._window.dropped
+
+    @property
     def needed_offset(self) -> int:
         """What lies behind its place is looked through after a crash, and the ids of the window before it are read."""
         place, window_ms = self._written, self.log.config.headrace_queue_dedup_window_ms
