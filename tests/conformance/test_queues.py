@@ -250,6 +250,10 @@ def test_what_another_kafka_cannot_do_is_said_before_anything_is_written(real_ka
                 queue.put("later", **options)
         with pytest.raises(Unsupported):
             queue.cancel("a")
+        with pytest.raises(Unsupported, match="share groups cannot acknowledge in one: put the result with the id of"):
+            queue.transaction()
+        with pytest.raises(Unsupported, match="share groups cannot acknowledge in one"):
+            Queue(name, real_kafka).worker(results="results")(lambda _: None).run()
         assert queue.depth() == 0
     with pytest.raises(Unsupported, match="priorities= is not supported"), Queue(name, real_kafka, priorities=3):
         pass

@@ -99,7 +99,7 @@ class Connection:
         self._waiting: dict[int, Ticket] = {}
         self._arrived: dict[int, bytearray] = {}
         self._versions: dict[int, range] = {}
-        self.features: frozenset[str] = frozenset()  # what the broker can do beyond single APIs (KIP-584)
+        self.features: dict[str, int] = {}  # what the broker can do beyond single APIs, up to which level (KIP-584)
         self._is_open = False
         self._login_until = math.inf
         self._tls: ssl.SSLSocket | None = None
@@ -163,7 +163,7 @@ class Connection:
     def _negotiate(self) -> None:
         theirs = self._api_versions(APIS[ApiKey.API_VERSIONS].versions[-1])
         self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in theirs.api_keys}
-        self.features = frozenset(feature.name for feature in theirs.supported_features)
+        self.features = {feature.name: feature.max_version for feature in theirs.supported_features}
 
     def _api_versions(self, version: int) -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name="headrace", client_software_version=software_version())

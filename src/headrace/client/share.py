@@ -250,7 +250,7 @@ class ShareMember:
         if time.monotonic() < peer.quiet_until:
             return 0
         session = peer.session
-        request = session.renew()
+        request = session.renew() or session.acknowledgement_in_transaction()
         if request is None and assigned and records and not session.must_acknowledge(assigned):
             peer.fetched_at = time.monotonic()
             if session.epoch < _BEGINNING:

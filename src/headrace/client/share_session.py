@@ -5,7 +5,8 @@ member fetches from there, and carries what the member says of the records that 
 
 What always holds: an acknowledgement is sent until the broker has answered it, or until the session has ended, with
 which the broker takes back whatever was not acknowledged. A broker refuses the acknowledgements of a partition
-together, so those that were refused are sent again in two halves, until it is known which one it was.
+together, so those that were refused are sent again in two halves, until it is known which one it was. What is part of a
+transaction goes by requests of its own, one for each.
 """
 
 from collections import deque
@@ -13,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from headrace.client.transactions import Transaction
 from headrace.coordinator.share.acknowledgement import AckType
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -49,11 +51,12 @@ class Place(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """What a member says of a record; delay and reason are for a broker of ours."""
+    """What a member says of a record; delay, reason and transaction are for a broker of ours."""
 
     type: AckType
     retry_after_ms: int = -1
     reason: str = ""
+    transaction: Transaction | None = None
 
 
 class Outcome(NamedTuple):
@@ -81,6 +84,7 @@ class ShareSession:
     is_put_off: bool = False  # something was refused that may be said again later
     _waiting: _Groups = field(default_factory=dict)
     _renewals: _Groups = field(default_factory=dict)
+    _in_transactions: dict[Transaction, _Groups] = field(default_factory=dict)
     _sent: dict[Place, Acks] = field(default_factory=dict)
     _sent_of: _Groups = field(default_factory=dict)  # where what was sent goes back to, if it is sent again
 
@@ -95,7 +99,8 @@ class ShareSession:
             return
         for acks in self._renewals.get(place, ()):
             acks.pop(offset, None)
-        _add(self._waiting, place, offset, ack)
+        in_transaction = ack.transaction and self._in_transactions.setdefault(ack.transaction, {})
+        _add(self._waiting if in_transaction is None else in_transaction, place, offset, ack)
 
     # --- requests
 
@@ -108,6 +113,17 @@ class ShareSession:
         """The request that only acknowledges; None if there is nothing to be acknowledged."""
         self._take(self._waiting, self._waiting)
         return self._acknowledgement(is_renewal=False) if self._sent else None
+
+    def acknowledgement_in_transaction(self) -> ShareAcknowledgeRequest | None:
+        """The request that acknowledges in one transaction; None if there is nothing to be acknowledged so."""
+        for transaction, groups in list(self._in_transactions.items()):
+            self._take(groups, groups)
+            if self._sent:
+                request = self._acknowledgement(is_renewal=False)
+                request.transactional_id, request.producer_id, request.producer_epoch = transaction
+                return request
+            del self._in_transactions[transaction]
+        return None
 
     def _acknowledgement(self, *, is_renewal: bool) -> ShareAcknowledgeRequest:
         return ShareAcknowledgeRequest(
@@ -192,12 +208,12 @@ class ShareSession:
         """What is left unsaid when the session has ended."""
         left = [
             (place, acks)
-            for waiting in (self._waiting, self._renewals)
+            for waiting in (self._waiting, self._renewals, *self._in_transactions.values())
             for place, groups in waiting.items()
             for acks in groups
         ]
         left += self._sent.items()
-        self._waiting, self._sent, self._renewals = {}, {}, {}
+        self._waiting, self._sent, self._renewals, self._in_transactions = {}, {}, {}, {}
         return [
             Outcome(place, offset, ack, ErrorCode.SHARE_SESSION_NOT_FOUND)
             for place, acks in left

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
+from headrace.coordinator.share.acknowledgement import MOST_REASON_BYTES
 from headrace.delivery import headers as names
 from headrace.errors import HeadraceError, nearest
 from headrace.records import Header, Record
@@ -31,6 +32,16 @@ class InvalidValue(QueueError):
 
 class Unsupported(QueueError):
     """Something that the broker, or the topic as it is set, cannot do."""
+
+
+class Lapsed(QueueError):
+    """A message that is not this program's any more was to be finished by a transaction, which was aborted."""
+
+    def __init__(self, message: "Message", why: str) -> None:
+        super().__init__(
+            f"{message!r} is not held any more ({why}): nothing of its transaction counts, and it comes again unless "
+            "somebody else has finished it"
+        )
 
 
 class Reject(Exception):
@@ -167,6 +178,11 @@ def key_bytes(key: str | bytes | None) -> bytes | None:
 # --- what comes
 
 
+def short_reason(reason: str) -> str:
+    """As much of a reason as a broker takes; whatever an error says, what became of its message must be sent."""
+    return reason.encode(errors="replace")[:MOST_REASON_BYTES].decode(errors="ignore")
+
+
 class Keeper(Protocol):
     """Who holds messages for a program."""
 
@@ -202,6 +218,11 @@ class Message:
 
     def __repr__(self) -> str:
         return f"Message({self.topic}-{self.partition} offset {self.offset}, delivery {self.deliveries})"
+
+    @property
+    def id(self) -> str:
+        """Topic, partition and offset: the same each time that it is delivered."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
 
     @property
     def value(self) -> Any:

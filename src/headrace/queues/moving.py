@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
-from headrace.client.errors import ClientError, GroupHasMembers, Refused, UnknownGroup
+from headrace.client.errors import GroupHasMembers, Refused, UnknownGroup
 from headrace.client.fetch import FetchOptions
 from headrace.client.groups import SHARE, Committed, committed_offsets, delete_groups, describe_group
 from headrace.client.offsets import bounds
@@ -192,26 +192,35 @@ class Sender:
     def __init__(self, cluster: Cluster, name: str, fenced: HeadraceError) -> None:
         """Whatever an earlier one has left open is aborted, and all its markers are written when this returns."""
         self._cluster = cluster
-        self._name = name
+        self.name = name
         self._fenced = fenced
         self._transactions = Transactions(cluster)
         self._transaction: Transaction = self._transactions.begin(name, TRANSACTION_MS)
         self._sequences: dict[TopicPartition, int] = {}
 
     def send(
-        self, records: Mapping[TopicPartition, list[Record]], reached: Mapping[TopicPartition, int] | None = None
+        self,
+        records: Mapping[TopicPartition, list[Record]],
+        reached: Mapping[TopicPartition, int] | None = None,
+        acknowledge: Callable[[Transaction], None] = lambda _: None,
     ) -> None:
-        """Write records, and with them how far that is, as offsets of a group with this one's name."""
+        """Write records, and with them how far that is, as offsets of a group with this one's name.
+
+        `acknowledge` is called last before the commit, for what else is part of the transaction; if it fails, nothing
+        is committed.
+        """
         transaction = self._transaction
         try:
-            self._transactions.add(transaction, records)
+            if records:
+                self._transactions.add(transaction, records)
             left = {where: _batches_of(some) for where, some in records.items()}
             while batches := {where: batch for where, some in left.items() if (batch := next(some, None))}:
                 self._write(batches)
             if reached is not None:
-                self._transactions.add_offsets(transaction, self._name, reached)
+                self._transactions.add_offsets(transaction, self.name, reached)
+            acknowledge(transaction)
             is_committed = self._transactions.commit(transaction)
-        except ClientError as error:
+        except HeadraceError as error:
             if isinstance(error, Refused) and error.code in _FENCED:
                 raise self._fenced from error
             self._transactions.abort(transaction)
@@ -224,13 +233,13 @@ class Sender:
 
     def settle(self) -> None:
         """Wait until all that was committed, offsets too, has come into effect: before that none begins."""
-        self._transactions.begin(self._name, TRANSACTION_MS)
+        self._transactions.begin(self.name, TRANSACTION_MS)
 
     def _write(self, batches: Mapping[TopicPartition, list[Record]]) -> None:
         """Write a batch for each partition; one that is too large for its topic goes in halves."""
         built = {where: self._build(where, batch) for where, batch in batches.items()}
         try:
-            written = send(self._cluster, built, timeout_ms=_PRODUCE_MS, transactional_id=self._name)
+            written = send(self._cluster, built, timeout_ms=_PRODUCE_MS, transactional_id=self.name)
         except Refused as error:
             if error.code not in UNSENDABLE:
                 raise

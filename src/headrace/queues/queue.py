@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from weakref import WeakSet
 from zlib import crc32
 
@@ -35,9 +35,9 @@ from headrace.client.offsets import bounds
 from headrace.client.security import settings_from
 from headrace.client.share import ONCE, ShareMember
 from headrace.client.share_groups import share_offsets
-from headrace.client.writer import NewRecord, Writer
+from headrace.client.writer import NewRecord, Partitioner, Writer
 from headrace.delivery import headers as names
-from headrace.model import check_topic_name
+from headrace.model import TopicPartition, check_topic_name
 from headrace.protocol.errors import ErrorCode
 from headrace.queues.message import (
     Duration,
@@ -51,7 +51,8 @@ from headrace.queues.message import (
 )
 from headrace.queues.overview import LETTERS_SETTING
 from headrace.queues.receiver import Receiver
-from headrace.records import Header
+from headrace.queues.transaction import Senders, Transaction
+from headrace.records import Header, Record
 from headrace.records.partitioning import partition_of_key
 from headrace.telemetry.logs import get_logger
 
@@ -61,8 +62,10 @@ if TYPE_CHECKING:
 _log = get_logger(__name__)
 
 FEATURE: Final = "headrace.queue"
+_TRANSACTIONS_SINCE: Final = 2  # level of that feature
 _QUEUE_SETTING, _PRIORITIES_SETTING = "headrace.queue", "headrace.queue.priorities"
 _RESET, _DELIVERIES, _LOCK = "share.auto.offset.reset", "share.delivery.count.limit", "share.record.lock.duration.ms"
+_ISOLATION: Final = "share.isolation.level"
 _LETTERS_PREFIX: Final = "dlq."  # as brokers ask for by default (KIP-1191)
 _LONGEST_NAME: Final = 249  # of a topic
 _DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
@@ -71,6 +74,17 @@ _MAX_GATHERED: Final = 500
 
 
 _queues: "WeakSet[Queue]" = WeakSet()
+
+
+class NewMessage(NamedTuple):
+    """A message that is to be put, with what was asked for it, and what it has to be in one partition with."""
+
+    data: bytes
+    key: bytes | None
+    headers: list[Header]
+    asked: list[str]
+    priority: int | None
+    together: bytes | None
 
 
 class Queue:
@@ -116,7 +130,9 @@ class Queue:
             if value is not None
         }
         self._prefetch = prefetch
+        self._values, self._kafka = values, kafka
         self._is_ours = self._is_queue = False
+        self._level = 0  # of what a broker of ours can do
         self._levels = 1
         self._begin_anew()
         _queues.add(self)
@@ -126,6 +142,8 @@ class Queue:
         self._lock = threading.RLock()
         self._cluster: Cluster | None = None
         self._writer: Writer | None = None
+        self._senders = Senders(self)
+        self._others: dict[str, Queue] = {}
         self.receiver = Receiver(self._join, prefetch=self._prefetch, codec=self.codec, can_wait=lambda: self._is_ours)
 
     def __repr__(self) -> str:
@@ -143,7 +161,10 @@ class Queue:
     def close(self) -> None:
         """Send what was said of messages, give back the others, leave the group."""
         self.receiver.close()
+        self._senders.close()
         with self._lock:
+            for other in self._others.values():
+                other.close()
             if self._cluster is not None:
                 self._cluster.close()
             self._cluster = self._writer = None
@@ -171,16 +192,54 @@ class Queue:
         delivered again and again, by an interval (`5m`) or a cron line in UTC. `schedule_id`: what a message that
         waits is cancelled by, and replaced by another one.
         """
-        found, asked = headers_for(
-            headers, delay=delay, at=at, ttl=ttl, dedup_id=dedup_id, repeat=repeat, schedule_id=schedule_id
+        message = self.gather(
+            value,
+            key=key,
+            headers=headers,
+            delay=delay,
+            at=at,
+            ttl=ttl,
+            priority=priority,
+            dedup_id=dedup_id,
+            repeat=repeat,
+            schedule_id=schedule_id,
         )
-        data = self.codec.encode(value)
         with self._lock:
-            self.open()
-            self._check_asked(asked)
-            # Ids are compared within a partition, and a cancellation is in order with what it cancels within one.
-            together = schedule_id or (dedup_id if key is None else None)
-            self._write([self._record(data, key_bytes(key), found, priority, key_bytes(together))])
+            self._write([self._prepare(message)])
+
+    def gather(
+        self,
+        value: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+        priority: int | None = None,
+        dedup_id: str | None = None,
+        schedule_id: str | None = None,
+        **options: Any,
+    ) -> NewMessage:
+        """A message with the options of `put`, to be put later; raises what is wrong with it."""
+        found, asked = headers_for(headers, dedup_id=dedup_id, schedule_id=schedule_id, **options)
+        # Ids are compared within a partition, and a cancellation is in order with what it cancels within one.
+        together = schedule_id or (dedup_id if key is None else None)
+        return NewMessage(self.codec.encode(value), key_bytes(key), found, asked, priority, key_bytes(together))
+
+    def _prepare(self, message: NewMessage) -> NewRecord:
+        self.open()
+        self._check_asked(message.asked)
+        return self._record(message.data, message.key, message.headers, message.priority, message.together)
+
+    def place(self, message: NewMessage) -> tuple[TopicPartition, Record]:
+        """The record of a message that is put by somebody else, and where it goes."""
+        with self._lock:
+            record = self._prepare(message)
+            assert self._cluster is not None
+            partition = record.partition
+            if partition is None:
+                partitioner = Partitioner(len(self._cluster.topic(self.name).partitions))
+                partition = partitioner.choose(record.key, record.size_bytes)
+        found = Record(0, record.timestamp, record.key, record.value, tuple(record.headers))
+        return TopicPartition(self.name, partition), found
 
     def put_many(self, values: Iterable[Any], *, key: Callable[[Any], str | bytes | None] | None = None) -> int:
         """Put messages together, which is much faster; answers how many. They are durable when this returns."""
@@ -295,14 +354,50 @@ class Queue:
             return unfinished + sum(found.end - found.start for found in held.values())
 
     def worker(
-        self, *, concurrency: int = 8, timeout: Duration | None = "30s", retry_after: Duration = "1s"
+        self,
+        *,
+        concurrency: int = 8,
+        timeout: Duration | None = "30s",
+        retry_after: Duration = "1s",
+        results: "str | Queue | None" = None,
     ) -> "Callable[[Callable[[Message], Any]], Worker]":
-        """Make a function, plain or async, a worker of this queue: `run` runs it for each message."""
+        """Make a function, plain or async, a worker of this queue: `run` runs it for each message.
+
+        What it returns is put into the queue `results`, in one transaction with the acknowledgement of its message.
+        """
         from headrace.queues.worker import Worker
 
         return lambda function: Worker(
-            self, function, concurrency=concurrency, timeout=timeout, retry_after=retry_after
+            self, function, concurrency=concurrency, timeout=timeout, retry_after=retry_after, results=results
         )
+
+    # --- both in one transaction
+
+    def transaction(self) -> Transaction:
+        """Messages finished and others put, together or not at all: for a `with` block, at whose end it is committed.
+
+        Whoever takes the results sees those of committed transactions, as a queue does, or a consumer with
+        `isolation.level=read_committed`. Headrace's own broker is needed for it.
+        """
+        self.check_transactions()
+        return Transaction(self, self._senders)
+
+    def check_transactions(self) -> None:
+        """Refuse transactions where they are not possible."""
+        self.open()
+        if self._level < _TRANSACTIONS_SINCE:
+            raise Unsupported(
+                f"a transaction of queue {self.name!r} is not supported by the Kafka at {self.bootstrap_servers}: its "
+                "share groups cannot acknowledge in one: put the result with the id of its message (message.id) before "
+                "message.ack(), and have its readers drop doubles, or use Headrace's own broker"
+            )
+
+    def beside(self, name: str) -> "Queue":
+        """Another queue of the same cluster, with values of the same form; this one closes it."""
+        with self._lock:
+            if name != self.name and name not in self._others:
+                self._others[name] = Queue(name, self.bootstrap_servers, values=self._values, kafka=self._kafka)
+            return self._others.get(name, self)
 
     def _begin(self) -> None:
         self._open()
@@ -342,7 +437,8 @@ class Queue:
         return Cluster(self._addresses, self._connection)
 
     def _open_topic(self, cluster: Cluster) -> None:
-        self._is_ours = FEATURE in cluster.any_broker().features
+        self._level = cluster.any_broker().features.get(FEATURE, 0)
+        self._is_ours = self._level > 0
         levels = self._priorities or 1
         if levels > 1 and not self._is_ours:
             raise self._unsupported("priorities", "")
@@ -355,8 +451,11 @@ class Queue:
             self._levels = int(found.get(_PRIORITIES_SETTING) or 1)
 
     def _set_group(self, cluster: Cluster) -> None:
-        """Have the group begin with what is there already, and keep what it cannot use; a setting of its own stays."""
-        wanted = {_RESET: "earliest"}
+        """Have the group begin with what is there already, take what is committed, and keep what it cannot use.
+
+        A setting of its own stays.
+        """
+        wanted = {_RESET: "earliest", _ISOLATION: "read_committed"}
         if self._is_ours:
             wanted[LETTERS_SETTING] = _letters_of(self.name)
         try:
@@ -420,6 +519,10 @@ class AsyncQueue:
     async def cancel(self, schedule_id: str, *, priority: int | None = None) -> None:
         """Have what waits or repeats under this id, and was put with this priority, not delivered any more."""
         await asyncio.to_thread(lambda: self.queue.cancel(schedule_id, priority=priority))
+
+    def transaction(self) -> Transaction:
+        """Messages finished and others put, together or not at all, as `Queue.transaction`: for `async with`."""
+        return Transaction(self.queue, self.queue._senders)  # noqa: SLF001 - the same queue
 
     async def depth(self) -> int:
         """How many messages the group has yet to finish."""

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -21,14 +21,16 @@ from typing import Final
 from headrace.client.errors import ClientError
 from headrace.client.share import Acquired, Polled, ShareMember
 from headrace.client.share_session import Ack, Place
-from headrace.coordinator.share.acknowledgement import MOST_REASON_BYTES, AckType
-from headrace.queues.message import Codec, Message, QueueError
+from headrace.client.transactions import Transaction
+from headrace.coordinator.share.acknowledgement import AckType
+from headrace.queues.message import Codec, Lapsed, Message, QueueError, short_reason
 from headrace.telemetry.logs import RareLines, get_logger
 
 _log = get_logger(__name__)
 _QUIET_S: Final = 10.0
 _IDLE_WAIT_MS: Final = 500
 _BUSY_WAIT_MS: Final = 200  # an acknowledgement waits behind a fetch that waits
+_TRANSACTIONS_WAIT_MS: Final = 20  # and a transaction for its acknowledgements
 _TICK_S: Final = 0.5
 _LINGER_S: Final = 0.02
 
@@ -36,12 +38,7 @@ _LINGER_S: Final = 0.02
 def _release(after_s: float | None, reason: str) -> Ack:
     """Give a message back, for a time that the protocol can say: an int32 of milliseconds, some 24 days."""
     after_ms = -1 if after_s is None else min(round(after_s * 1000), 2**31 - 1)
-    return Ack(AckType.RELEASE, after_ms, _short(reason))
-
-
-def _short(reason: str) -> str:
-    """As much of a reason as a broker takes; whatever an error says, what became of its message must be sent."""
-    return reason.encode(errors="replace")[:MOST_REASON_BYTES].decode(errors="ignore")
+    return Ack(AckType.RELEASE, after_ms, short_reason(reason))
 
 
 class State(Enum):
@@ -64,6 +61,8 @@ class Held:
     reason: str = ""
     on_give_up: Callable[[], float] | None = None  # how long it is not delivered then
     said: Ack | None = None
+    is_settled: bool = False  # what came of that is known
+    error: str = ""
 
     @property
     def key(self) -> tuple[Place, int]:
@@ -95,7 +94,8 @@ class Receiver:
         self._member: ShareMember | None = None
         self._thread: threading.Thread | None = None
         self._is_closing = False
-        self._is_leaving = False
+        self._is_leaving = self._has_left = False
+        self._busy_wait_ms = _BUSY_WAIT_MS
         self._failure: BaseException | None = None
         self._rarely = RareLines(_log, _QUIET_S)
         self.lapsed = 0  # said of messages that were not ours any more
@@ -168,7 +168,7 @@ class Receiver:
         self._say(held, Ack(AckType.ACCEPT))
 
     def reject(self, held: Held, reason: str) -> None:
-        self._say(held, Ack(AckType.REJECT, reason=_short(reason)))
+        self._say(held, Ack(AckType.REJECT, reason=short_reason(reason)))
 
     def release(self, held: Held, after_s: float | None, reason: str) -> None:
         if after_s and not self._can_wait():
@@ -191,6 +191,32 @@ class Receiver:
             is_urgent = not self._shelf or self._is_closing or len(self._to_say) * 4 >= self._prefetch
         if self._member is not None and is_urgent:
             self._member.wake()
+
+    def acknowledge_in(self, transaction: Transaction, said: Mapping[Message, Ack]) -> None:
+        """Have messages finished with a transaction: from now on they are its, and come again if it is aborted.
+
+        Raises `Lapsed` if one of them is not ours any more.
+        """
+        self._busy_wait_ms = _TRANSACTIONS_WAIT_MS
+        with self._lock:
+            mine: list[Held] = []
+            for message in said:
+                held = message._held  # noqa: SLF001 - it is ours
+                assert isinstance(held, Held)
+                if held.state is not State.HANDED_OUT or self._held.get(held.key) is not held:
+                    raise Lapsed(message, "it was given back, or its session ended")
+                mine.append(held)
+            for held, ack in zip(mine, said.values(), strict=True):
+                held.state, held.said = State.SAID, ack._replace(transaction=transaction)
+            self._to_say += mine
+            if self._member is not None:
+                self._member.wake()
+            self._lock.wait_for(lambda: self._failure or self._has_left or all(held.is_settled for held in mine))
+            if self._failure is not None:
+                raise self._failure
+            for message, held in zip(said, mine, strict=True):
+                if held.error or not held.is_settled:
+                    raise Lapsed(message, held.error or "its queue was closed")
 
     def flush(self, timeout_s: float | None) -> bool:
         """Wait until everything that was said of messages is durable, or refused; whether it is."""
@@ -259,7 +285,7 @@ class Receiver:
                 with self._lock:
                     self._keep(member, time.monotonic())
                     wanted = self._wanted()
-                    wait_ms = _BUSY_WAIT_MS if self._held else _IDLE_WAIT_MS
+                    wait_ms = self._busy_wait_ms if self._held else _IDLE_WAIT_MS
                 polled = member.poll(wanted, max_wait_ms=wait_ms, timeout_s=self._next_step_s())
                 with self._lock:
                     self._apply(polled)
@@ -276,7 +302,7 @@ class Receiver:
                 self._apply(Polled(outcomes=outcomes))
                 self._held.clear()
                 self._shelf.clear()
-                self._is_closing = True
+                self._is_closing = self._has_left = True
                 self._news()
 
     def _wanted(self) -> int:
@@ -315,6 +341,7 @@ class Receiver:
             if not member.acknowledge(held.acquired, held.said):
                 self._note_lapsed(held, "its session ended")
                 self._held.pop(held.key, None)
+                self._lock.notify_all()
 
     def _act(self, held: Held) -> None:
         held.act_at = float("inf")
@@ -345,6 +372,7 @@ class Receiver:
             if held.said is not outcome.ack:
                 continue
             del self._held[held.key]
+            held.is_settled = True
             if outcome.error is not None:
                 self._note_lapsed(held, outcome.error.meaning)
             elif outcome.ack.type is AckType.ACCEPT:
@@ -362,6 +390,7 @@ class Receiver:
 
     def _note_lapsed(self, held: Held, why: str) -> None:
         self.lapsed += 1
+        held.is_settled, held.error = True, why
         where = held.acquired.partition
         self._rarely.warning(
             "message comes again", topic=where.topic, partition=where.partition, offset=held.key[1], why=why

@@ -28,7 +28,7 @@ from headrace.status import FAILED, QUEUES, RUNNING, STOPPED, WAITING, Status, S
 
 SECTION: Final = "queues"
 _OF_QUEUE: Final = ("group", "values", "prefetch", "partitions", "priorities", "max_deliveries", "lock")
-_OF_WORKER: Final = ("concurrency", "timeout", "retry_after", "grace")
+_OF_WORKER: Final = ("concurrency", "timeout", "retry_after", "grace", "results")
 _TICK_S: Final = 1.0
 
 
@@ -89,7 +89,11 @@ def make_worker(settings: WorkerSettings, bootstrap: str) -> Worker:
     how = {key: value for key, value in settings.options.items() if key in _OF_WORKER}
     if isinstance(function, Responder):
         return Responder(queue, function.reply, **how)
-    return Worker(queue, function.function if isinstance(function, Worker) else function, **how)
+    if isinstance(function, Worker):
+        results = function.results
+        how.setdefault("results", results.name if isinstance(results, Queue) else results)
+        function = function.function
+    return Worker(queue, function, **how)
 
 
 def run_worker(settings: WorkerSettings, bootstrap: str, show: Callable[[Sequence[Status]], None]) -> None:

@@ -1,6 +1,7 @@
 """A function that is run for each message of a queue, several at a time, until it is told to stop.
 
-A function that returns has done its work: the message is acknowledged. One that raises has not: the message is
+A function that returns has done its work: the message is acknowledged, and where there is a queue for results in one
+transaction with what the function returned. One that raises has not: the message is
 delivered again, later each time; after as many deliveries as the group allows it is a dead letter. `Reject` makes it
 one at once, and so does a value that cannot be read. A function that takes longer than the time-out has failed, too: an
 async one is cancelled; a plain one cannot be, so it goes on in its thread, which takes nothing else before it is done,
@@ -57,6 +58,7 @@ class Worker:
         timeout: Duration | None = "30s",
         retry_after: Duration = "1s",
         grace: Duration = "30s",
+        results: str | Queue | None = None,
     ) -> None:
         if concurrency < 1:
             raise QueueError(f"concurrency={concurrency} is not possible: run at least 1 at a time")
@@ -72,6 +74,7 @@ class Worker:
         self._timeout_s = None if timeout is None else seconds(timeout, "timeout")
         self._backoff = Backoff(seconds(retry_after, "retry_after"), _LONGEST_PAUSE_S)
         self._grace_s = seconds(grace, "grace")
+        self.results = results
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         update_wrapper(self, function)
@@ -101,6 +104,7 @@ class Worker:
     # --- plain functions, in threads
 
     def _work(self) -> None:
+        self._check_results()
         self.queue.get(0)  # what is in the way is raised here
         threads = [
             threading.Thread(target=self._take_turns, name=f"headrace-worker-{number}", daemon=True)
@@ -118,6 +122,10 @@ class Worker:
             _log.warning("messages given back unfinished", queue=self.queue.name, grace_s=self._grace_s)
         self._raise_failure()
 
+    def _check_results(self) -> None:
+        if self.results is not None:
+            self.queue.check_transactions()
+
     def _take_turns(self) -> None:
         with suppress(Exception):  # raised again by the thread that runs the worker
             for message in self.queue:
@@ -129,11 +137,9 @@ class Worker:
             self.receiver.give_up_in(message, self._timeout_s, partial(self._time_out, message.deliveries))
         with self._counted():
             try:
-                _check_result(self.function(message))
+                self._finish(message, _checked(self.function(message)))
             except BaseException as error:  # noqa: BLE001 - whatever it is, sys.exit() too, the message is not done
                 self._fail(message, error)
-            else:
-                self._finish(message)
 
     def _time_out(self, deliveries: int) -> float:
         with self._lock:
@@ -144,6 +150,7 @@ class Worker:
     # --- async functions, as tasks
 
     async def _work_async(self) -> None:
+        await asyncio.to_thread(self._check_results)
         queue = AsyncQueue(self.queue)
         slots = asyncio.Semaphore(self.concurrency)
         tasks: set[asyncio.Task[None]] = set()
@@ -177,7 +184,8 @@ class Worker:
         with self._counted():
             try:
                 async with asyncio.timeout(self._timeout_s) as limit:
-                    await self.function(message)
+                    result = await self.function(message)
+                await asyncio.to_thread(self._finish, message, result) if self.results else self._finish(message)
             except asyncio.CancelledError:
                 message.retry(reason="its worker was stopped")
                 raise
@@ -187,13 +195,17 @@ class Worker:
                     message.retry(pause_s, f"it took longer than {self._timeout_s:g} s")
                 else:
                     self._fail(message, error)
-            else:
-                self._finish(message)
 
     # --- what becomes of it
 
-    def _finish(self, message: Message) -> None:
-        message.ack()
+    def _finish(self, message: Message, result: Any = None) -> None:
+        """It is done, and so is its result, or neither."""
+        if self.results is None or result is None:
+            message.ack()
+        else:
+            with self.queue.transaction() as transaction:
+                transaction.put(self.results, result)
+                transaction.ack(message)
         with self._lock:
             self.counts.done += 1
 
@@ -231,12 +243,13 @@ def is_awaited(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - of an object, its method
 
 
-def _check_result(result: object) -> None:
+def _checked(result: Any) -> Any:
     """Refuse what a plain function has not done yet when it returns: nobody would do it."""
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if inspect.iscoroutine(result):
             result.close()
         raise QueueError(f"the function returned a {type(result).__name__}, which nobody runs: make it an async def")
+    return result
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from headrace.client.share_session import Ack, Outcome, Place, ShareSession, batches_of, offsets_in
+from headrace.client.transactions import Transaction
 from headrace.coordinator.share.acknowledgement import AckType
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.share_acknowledge import (
@@ -145,3 +146,27 @@ def test_what_is_said_of_a_partition_that_was_taken_away_goes_without_a_fetch() 
     assert not made.must_acknowledge([FIRST, SECOND])
     assert said(made.acknowledgement()) == {1: [(1, 1, 1)]}
     assert not made.must_acknowledge([FIRST])
+
+
+def test_what_is_part_of_a_transaction_goes_by_a_request_of_its_own() -> None:
+    made = session()
+    made.fetch([FIRST], 10, 0)
+    made.read(answer())
+    mine, other = Transaction("mine", 7, 1), Transaction("other", 8, 0)
+    made.acknowledge(FIRST, 1, ACCEPT._replace(transaction=mine))
+    made.acknowledge(FIRST, 2, ACCEPT)
+    made.acknowledge(FIRST, 3, ACCEPT._replace(transaction=other))
+    made.acknowledge(SECOND, 4, ACCEPT._replace(transaction=mine))
+    request = made.acknowledgement_in_transaction()
+    assert request is not None
+    assert said(request) == {0: [(1, 1, 1)], 1: [(4, 4, 1)]}
+    assert (request.transactional_id, request.producer_id, request.producer_epoch) == mine
+    assert [outcome.error for outcome in made.read(answer((1, ErrorCode.INVALID_PRODUCER_EPOCH)))] == [
+        None,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    ]
+    fetched = made.fetch([FIRST], 10, 0)
+    assert said(fetched) == {0: [(2, 2, 1)]}
+    made.read(answer())
+    assert [(outcome.offset, outcome.error) for outcome in made.end()] == [(3, ErrorCode.SHARE_SESSION_NOT_FOUND)]
+    assert made.acknowledgement_in_transaction() is None

@@ -57,6 +57,12 @@ KIND = Kind(
         _duration("timeout", "How long the function may take for one of them.", "30s"),
         _duration("retry_after", "How long a message that failed waits; twice as long each time.", "1s"),
         _duration("grace", "How long what runs may go on when the worker is stopped.", "30s"),
+        Key(
+            "results",
+            str,
+            "A queue for what the function returns, put in one transaction with the message's acknowledgement.",
+            check=check_topic_name,
+        ),
         Key("prefetch", int, "How many messages are held at the most, waiting or being worked on.", 16, least=1),
         _duration("lock", "How long a message is locked before that must be renewed; the group's setting."),
         Key("max_deliveries", int, "How often a message is delivered at the most; the group's setting.", least=2),
