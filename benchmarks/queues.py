@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for row in flat:
         row.print(console)
     rows += flat
-    if not options.quick:
+    if not options.quick and not options.contender:  # one by itself is for finding causes
         keep("queues", report.figures(rows), options.rounds)
     if options.markdown:
         options.markdown.write_text(report.markdown(title, rows))
