@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|test-long|test-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|clean]
+# Usage: make [demo|test|test-fast|test-long|test-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|bench-eventsourcing|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -13,7 +13,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -76,7 +76,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues ## all benchmarks
+bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -105,6 +105,9 @@ bench-cdc: setup peers $(CDC_PEERS:%=.cache/peers/%/.resolved) ## change capture
 bench-queues: setup peers $(QUEUE_PEERS:%=.cache/peers/%/.resolved) ## queues beside a real Kafka's share groups and RabbitMQ (QUEUES="--resume" goes on, "--waiting 10000000" has longer ones)
 	$(BIN)/python benchmarks/queues.py $(QUEUES)
 
+bench-eventsourcing: setup .cache/peers/eventsourcing/.resolved ## event stores beside the eventsourcing library (EVENTS="--catch-up 1000000" for more)
+	$(BIN)/python benchmarks/event_stores.py $(EVENTS)
+
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against
 
 .cache/peers/%/.resolved: peers/%/pom.xml peers/fetch | setup
@@ -119,6 +122,9 @@ peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are meas
 	@peers/servers
 
 .cache/peers/flink/.resolved: peers/flink/requirements.txt
+
+.cache/peers/eventsourcing/.resolved: peers/eventsourcing/requirements.txt peers/fetch | setup
+	@peers/fetch eventsourcing
 
 .cache/peers/rabbitmq/.resolved: peers/rabbitmq/debian
 

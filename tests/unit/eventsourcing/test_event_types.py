@@ -168,3 +168,39 @@ def test_tags_by_a_function_and_a_name_by_the_class() -> None:
     types.event("pair", tags=lambda event: (f"a:{event.text}", f"a:{event.text}", "b"))(Everything)
     assert types.encode(Line("a", Decimal(1))).type == "Line"
     assert types.encode(whole(text="x")).tags == ("a:x", "b")
+
+
+def test_a_class_that_does_more_than_set_its_fields_is_made_by_its_constructor() -> None:
+    types = EventTypes()
+
+    @types.event("checked")
+    @dataclass(frozen=True)
+    class Checked:
+        amount: int
+        double: int = field(init=False, default=0)
+
+        def __post_init__(self) -> None:
+            if self.amount < 0:
+                raise ValueError("below zero")
+            object.__setattr__(self, "double", 2 * self.amount)
+
+    @types.event("slotted")
+    @dataclass(frozen=True, slots=True)
+    class Slotted:
+        amount: int
+
+    @types.event("keywords")
+    @dataclass(frozen=True, kw_only=True)
+    class Keywords:
+        amount: int
+        rest: list[int] = field(default_factory=list)
+
+    for made in (Checked(3), Slotted(3), Keywords(amount=3, rest=[1])):
+        assert types.decode(stored(types.encode(made))) == made
+    with pytest.raises(UndecodableEvent, match="below zero"):
+        types.decode(stored(types.encode(Checked(3)), data=b'{"amount":-1}'))
+    kept = stored(types.encode(Keywords(amount=3)), data=b' {"amount": 3, "removed": 1} ')
+    assert types.decode(kept) == Keywords(amount=3)
+    for data in (b'{"amount":3}x', b'{"amount":"3"}', b'{"amount":true}', b"3", b'["amount"]'):
+        with pytest.raises(UndecodableEvent):
+            types.decode(kept._replace(data=data))
