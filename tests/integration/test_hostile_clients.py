@@ -652,7 +652,8 @@ def test_a_client_that_leaves_while_its_fetch_begins_to_wait_is_forgotten(
     with Wire(embedded.bootstrap_servers) as good, Wire(embedded.bootstrap_servers) as wire:
         good.create("left", 100)
         monkeypatch.setattr(Waiting, "add", add_and_leave)
-        monkeypatch.setattr(connection, "TURN_S", 1e-9)  # each step is a turn
+        for name in ("TURN_S", "QUEUED_TURN_S"):
+            monkeypatch.setattr(connection, name, 1e-9)  # each step is a turn
         wire.send(fetch_all(wire, "left", 100), 12)
         assert is_hung_up_on(wire.socket)
         wait_until(lambda: len(runtime.waiting) == 0)

@@ -24,7 +24,7 @@ from struct import Struct
 
 from headrace.broker.load import FLOOR_BYTES, Share
 from headrace.broker.metrics import QUICK_S, ApiStats
-from headrace.broker.turns import Deferred
+from headrace.broker.turns import Deferred, Steps, run_through
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
 from headrace.storage.segment import FileSlice
 
@@ -35,7 +35,8 @@ KEPT_BUFFER_BYTES = 4 * 1024 * 1024  # a larger one is made for a single frame, 
 MAX_UNDER_WAY_BYTES = 1024 * 1024  # of requests of one connection; a larger one is under way alone
 MAX_OTHER_BYTES = 16 * 1024 * 1024  # of a request that produces nothing: 50,000 of the longest names
 _SMALL_BYTES = 4 * 1024  # a request up to this is only counted
-_MAPPED_STEP_BYTES = 1024 * 1024  # so much of a large frame is held at a time
+_MAPPED_STEP_BYTES = 256 * 1024  # so much of a large frame is held and read at a time: each 4 KiB is a page to find
+_UNMAPPED_STEP_BYTES = 1024 * 1024
 MAX_PARTS = 64  # in one call of sendmsg
 MAX_GATHERED_BYTES = 1024 * 1024 + 64 * 1024  # a window of a file, and what is around it: half a turn's work
 
@@ -78,10 +79,24 @@ def _in_memory(parts: Iterable[Part]) -> int:
     return sum(len(part) for part in parts if not isinstance(part, FileSlice))
 
 
+def _unmapping(mapped: mmap.mmap) -> Steps[None]:
+    """Give back the memory of a large frame: 100 MB at once take the system ten milliseconds."""
+    try:
+        while len(mapped) > _UNMAPPED_STEP_BYTES:
+            mapped.resize(len(mapped) - _UNMAPPED_STEP_BYTES)
+            yield
+    except BufferError:
+        return  # somebody is still at it, and it goes when they are through
+
+
 class Channel:
     """What has come from a client and is not served yet, and what is to go to it."""
 
-    def __init__(self, shared: bytearray, max_frame_bytes: int, share: Share) -> None:
+    def __init__(
+        self, shared: bytearray, max_frame_bytes: int, share: Share, run: Callable[[Steps[None]], None] = run_through
+    ) -> None:
+        """`run` takes turns: memory that is given back in steps."""
+        self._run = run
         self._shared = shared
         self._share = share
         self._load = share.load
@@ -145,7 +160,7 @@ class Channel:
             # Room for two frames: the next one begins in the same read, and need not be moved.
             size = min(2 * len(own), max(2 * wanted, SHARED_BUFFER_BYTES))
             # As soon as much of it has come: a buffer that doubles is copied, and cleared, for milliseconds.
-            is_mapped = wanted > KEPT_BUFFER_BYTES and size > _MAPPED_STEP_BYTES
+            is_mapped = wanted > KEPT_BUFFER_BYTES and size > SHARED_BUFFER_BYTES
             if not self._share.hold(left + _MAPPED_STEP_BYTES if is_mapped else size):
                 return memoryview(b"")
             grown: bytearray | mmap.mmap
@@ -199,7 +214,7 @@ class Channel:
         own = self._own
         if own is None:
             if left:
-                size = max(left, FLOOR_BYTES) if self._load.is_tight else max(2 * left, FLOOR_BYTES)
+                size = max(2 * left if self._load.has_room(2 * left) else left, FLOOR_BYTES)
                 self._share.hold_at_least(size)
                 self._own = bytearray(size)
                 self._own[:left] = memoryview(self._shared)[self._start : self._end]
@@ -220,9 +235,11 @@ class Channel:
             self._drop_buffer()
 
     def _drop_buffer(self) -> None:
-        if self._own is not None:
-            self._own = None
+        own, self._own = self._own, None
+        if own is not None:
             self._share.hold(0)
+        if isinstance(own, mmap.mmap):
+            self._run(_unmapping(own))
 
     # --- order
 
@@ -331,7 +348,7 @@ class Channel:
         slots, self._slots = self._slots, deque()
         self._load.under_way -= len(slots)
         self._out.clear()
-        self._own = None
+        self._drop_buffer()
         self._start = self._end = 0
         self._share.leave()
         for slot in slots:

@@ -36,7 +36,7 @@ from headrace.broker.metrics import ApiStats, Rejected
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
 from headrace.broker.throttling import Meter
-from headrace.broker.turns import COUNTED_S, TURN_S, Deferred, Steps, run_until
+from headrace.broker.turns import COUNTED_S, QUEUED_TURN_S, ROUND_S, TURN_S, Deferred, Steps, run_until
 from headrace.errors import HeadraceError
 from headrace.protocol.api import ApiKey
 from headrace.protocol.codec import decode_prefix, decoding_prefix, releasing
@@ -152,7 +152,8 @@ class Connection:
         self._on_close = on_close
         self._load = runtime.load
         self._share = Share(runtime.load, self)
-        self._channel = Channel(shared, runtime.config.number("socket.request.max.bytes"), self._share)
+        max_bytes = runtime.config.number("socket.request.max.bytes")
+        self._channel = Channel(shared, max_bytes, self._share, runtime.turns.run)
         self._channel.max_under_way = self._max_under_way = runtime.config.number(MAX_IN_FLIGHT)
         self._endpoint = endpoint
         host, port = sock.getsockname()[:2]
@@ -222,7 +223,8 @@ class Connection:
             spent_s = monotonic() - began_s
             if spent_s >= COUNTED_S:
                 self._turns.spend(spent_s)
-                if self._is_reading:  # whoever takes long is read from again in its turn, behind all others that do
+                if spent_s >= ROUND_S and self._is_reading:
+                    # Whoever takes long is read from again in its turn, behind all others that do.
                     self._pause()
                     self._take_later()
 
@@ -243,15 +245,15 @@ class Connection:
             return
         self.last_active = now_s = monotonic()
         self._channel.received(count)
-        self._take_frames(now_s)
+        self._take_frames(now_s, TURN_S)
 
     def _go_on(self) -> None:
         self._is_queued = False
         if not self.is_closed:
-            self._take_frames(monotonic())
+            self._take_frames(monotonic(), QUEUED_TURN_S)
 
-    def _take_frames(self, now_s: float) -> None:
-        end = now_s + TURN_S
+    def _take_frames(self, now_s: float, turn_s: float) -> None:
+        end = now_s + turn_s
         channel = self._channel
         was_full = True
         while was_full and (self._steps is not None or not channel.is_full):
@@ -511,7 +513,7 @@ class Connection:
 
     def _release(self, held: list[Struct]) -> None:
         """Let go of a large request or answer, in turns."""
-        self._turns.later(lambda: self._turns.run(releasing(held)))
+        self._turns.later(lambda: self._turns.run(releasing(held), QUEUED_TURN_S))
 
     def _take_answer(self, answer: Answer, header: RequestHeader) -> Steps[None] | None:
         """Send an answer that is there, or see that it is sent when it is."""
@@ -599,6 +601,12 @@ class Connection:
             return
         if self._channel.fill(slot, parts, monotonic()) and not self._is_writing and not self._is_taking:
             self._send()
+
+    def _on_writable(self) -> None:
+        if not self._turns.is_over:  # else the loop comes back
+            began_s = monotonic()
+            self._send()
+            self._turns.spend(monotonic() - began_s)
 
     def _send(self) -> None:
         """Write as much as the socket takes within a turn; the rest when it takes more, and others were served."""
@@ -696,7 +704,7 @@ class Connection:
         self._channel.hold_unsent()
         if not self._is_writing:
             self._is_writing = True
-            self._loop.add_writer(self._fd, self._send)
+            self._loop.add_writer(self._fd, self._on_writable)
         if self._channel.is_full:
             self._pause()
 

@@ -23,6 +23,7 @@ LARGE_TURNS: Final = 10  # so many
 BEGUN_AT_ONCE: Final = 64  # that were begun, and took longer than their first turn
 LARGE_BYTES: Final = 16 * 1024
 _LOOK_S: Final = 0.25
+_FREED_AT_ONCE_BYTES: Final = 1024 * 1024
 
 
 class Owner(Protocol):
@@ -77,12 +78,15 @@ class Load:
 
     # --- bytes
 
+    def has_room(self, more: int) -> bool:
+        return self.max_bytes < 0 or self.held_bytes + more <= self.max_bytes
+
     def may_hold(self, share: "Share", more: int) -> bool:
-        if self.max_bytes < 0 or self.held_bytes + more <= self.max_bytes:
+        if self.has_room(more):
             return True
         if not self._waiting:
             self._release_unused()
-        return self.held_bytes + more <= self.max_bytes or next(iter(self._holders), share) is share
+        return self.has_room(more) or next(iter(self._holders), share) is share
 
     def changed(self, share: "Share", more: int) -> None:
         """A share holds so much more than before, or less."""
@@ -116,10 +120,10 @@ class Load:
         for share in waiting:
             share.owner.wake()
 
-    def _watch(self) -> None:
+    def _watch(self, after_s: float = _LOOK_S) -> None:
         if not self._is_watching:
             self._is_watching = True
-            self._call_later(_LOOK_S, self._look_after)
+            self._call_later(after_s, self._look_after)
 
     def _look_after(self) -> None:
         """While anybody waits: have those give way that have held longest, until there is room for large requests."""
@@ -128,9 +132,13 @@ class Load:
             return
         now_s = self.now_s()
         for share in tuple(self._holders):
-            if self.held_bytes < self.max_bytes // 2:
+            before = self.held_bytes
+            if before < self.max_bytes // 2:
                 break
             share.owner.give_way(now_s, share.began_s)
+            if before - self.held_bytes > _FREED_AT_ONCE_BYTES:  # that took a while
+                self._watch(0)
+                break
         self._wake()
         self._watch()
 

@@ -26,7 +26,7 @@ from headrace.broker.metrics import Rejected
 from headrace.broker.monitoring import DRAINING, RUNNING, STARTING, Monitor
 from headrace.broker.runtime import Runtime
 from headrace.broker.throttling import now_ms
-from headrace.broker.turns import TURN_S
+from headrace.broker.turns import QUEUED_TURN_S
 from headrace.protocol.errors import ErrorCode
 from headrace.security.quotas import Ledger
 from headrace.storage.filesystem import FileSystem
@@ -90,10 +90,16 @@ class Server:
 
     def _listen(self, listener: socket.socket, endpoint: Endpoint) -> None:
         if listener.fileno() >= 0:  # else closed in the meantime
-            self._loop.add_reader(listener.fileno(), self._accept, listener, endpoint)
+            self._loop.add_reader(listener.fileno(), self._on_waiting, listener, endpoint)
 
-    def _accept(self, listener: socket.socket, endpoint: Endpoint) -> None:
-        end_s = time.monotonic() + TURN_S
+    def _on_waiting(self, listener: socket.socket, endpoint: Endpoint) -> None:
+        turns = self._runtime.turns
+        if not turns.is_over:  # else the loop comes back
+            began_s = time.monotonic()
+            self._accept(listener, endpoint, began_s + QUEUED_TURN_S)
+            turns.spend(time.monotonic() - began_s)
+
+    def _accept(self, listener: socket.socket, endpoint: Endpoint, end_s: float) -> None:
         for number in count():
             if number and time.monotonic() >= end_s:  # the loop comes back
                 return

@@ -3,7 +3,8 @@
 Work that may be long is written as steps, a generator that yields wherever it may be interrupted. It is run at once as
 far as a turn lasts, which is all the way for nearly every request; what is left waits in one queue, and each time the
 loop comes round the first of the queue has a turn and goes to its end. So a hundred clients with long requests cost
-everybody else one turn a round, not a hundred.
+everybody else one turn a round, not a hundred. Whoever is read from or written to counts what that took, and once a
+round has lasted long enough the others have theirs in the next one.
 
 What always holds: everything runs on the loop's thread, and nothing of ours runs between two steps that were not
 separated by a `yield`.
@@ -105,40 +106,56 @@ class Deferred(Generic[T]):
 Steps = Generator[None, None, T]
 
 TURN_S = 0.0005  # how long a request may hold the loop before others have their turn
-ROUND_S = 0.001  # how long those may hold it together who come at the same time
-COUNTED_S = 0.0005  # a shorter turn is not worth it
+QUEUED_TURN_S = 0.00025  # and those after its first turn
+ROUND_S = 0.0005  # how long all may hold it together before it looks who else has come
+COUNTED_S = 0.0001  # a shorter turn is not worth it
 
 
 class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queue: deque[Callable[[], None]] = deque()
-        self._spent_s = 0.0  # in this round of the loop, by turns that were worth counting
+        self._spent_s = 0.0  # since a round was begun, by turns that were worth counting
+        self._is_round_due = False  # the loop will begin the next one when it comes round
         self.is_over = False  # this round has taken long enough: whoever can wait for the next one does
 
     def __len__(self) -> int:
         return len(self._queue)
 
     def spend(self, spent_s: float) -> None:
-        """Count a turn that had been asked for by nobody in the queue: a hundred clients may come in one round."""
-        if not self._spent_s:
+        """Count a turn that lasted so long, of the queue or of one of a hundred clients that come in one round."""
+        if spent_s >= COUNTED_S:
+            self._spent_s += spent_s
+            if self._spent_s >= ROUND_S and not self.is_over:
+                self.is_over = True
+                self._have_round()
+
+    def _have_round(self) -> None:
+        if not self._is_round_due:
+            self._is_round_due = True
             self._loop.call_soon(self._begin_round)
-        self._spent_s += spent_s
-        self.is_over = self._spent_s >= ROUND_S
 
     def _begin_round(self) -> None:
+        """Give the first of the queue its turn; those who come from elsewhere have what is left of the round."""
+        self._is_round_due = False
         self._spent_s, self.is_over = 0.0, False
+        if self._queue:
+            began_s = monotonic()
+            go_on = self._queue.popleft()
+            if self._queue:
+                self._have_round()
+            go_on()
+            self.spend(monotonic() - began_s)
 
     def later(self, go_on: Callable[[], None]) -> None:
         """Have `go_on` called when its turn comes; it keeps to the length of a turn by itself."""
         self._queue.append(go_on)
-        if len(self._queue) == 1:
-            self._loop.call_soon(self._next)
+        self._have_round()
 
-    def run(self, steps: Steps[None]) -> None:
+    def run(self, steps: Steps[None], turn_s: float = TURN_S) -> None:
         """Run the steps for a turn now, and the rest of them in turns to come. They handle their errors themselves."""
-        if not run_until(steps, monotonic() + TURN_S):
-            self.later(lambda: self.run(steps))
+        if not run_until(steps, monotonic() + turn_s):
+            self.later(lambda: self.run(steps, QUEUED_TURN_S))
 
     def deferred(self, steps: Steps[T] | Steps[Deferred[T]] | Steps[T | Deferred[T]]) -> Deferred[T]:
         """Run the steps in turns; what comes of them, now or later."""
@@ -158,12 +175,6 @@ class Turns:
 
         self.run(work())
         return answer
-
-    def _next(self) -> None:
-        go_on = self._queue.popleft()
-        if self._queue:
-            self._loop.call_soon(self._next)
-        go_on()
 
 
 def run_until(steps: Steps[None], end: float) -> bool:

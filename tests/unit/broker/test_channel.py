@@ -19,7 +19,7 @@ from headrace.broker.channel import (
 )
 from headrace.broker.file_views import view_of
 from headrace.broker.load import FLOOR_BYTES, Load, Share
-from headrace.broker.turns import Deferred
+from headrace.broker.turns import Deferred, Steps
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
 from headrace.storage.segment import FileSlice
 from headrace.testing import MemoryFileSystem
@@ -353,3 +353,29 @@ def test_whoever_works_on_an_answer_is_told_that_the_client_left() -> None:
     channel.close()
     assert next(told) == 1
     assert not channel.has_unsent
+
+
+# --- memory that is given back
+
+
+def test_the_memory_of_a_large_frame_goes_in_steps_and_not_under_somebody_who_is_at_it() -> None:
+    releasing: list[Steps[None]] = []
+    client = Client()
+    client.channel = channel = Channel(
+        bytearray(SHARED_BUFFER_BYTES), LIMIT, Share(Load(-1, 2**31), client), releasing.append
+    )
+    size = 20 * 1024 * 1024
+    frames = []
+    for position in range(0, size, 100_000):
+        data = struct.pack(">i", size) if not position else b""
+        frames += feed(channel, data + bytes(min(100_000, size - position)))
+    assert [len(frame) for frame in frames] == [size]
+    assert channel.buffer_bytes == 0
+    (steps,) = releasing
+    assert len(list(steps)) == size // 2**20  # a mebibyte in each
+
+    receive(channel, half(size, size // 2))
+    at_it = memoryview(channel._own)[:10]  # type: ignore[arg-type]
+    channel.close()
+    assert list(releasing[1]) == []
+    assert bytes(at_it) == half(size, size // 2)[:10]
