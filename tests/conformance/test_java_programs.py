@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from headrace import Broker
 from peers.java import java_command
 from peers.kafka.tools import kafka_logging, run_tool
+from tests.conformance.clients.wire import Wire
+from tests.conformance.comparison import wait_until
+from tests.integration.test_overflow import counted
+from tests.integration.test_queue_delivery import Group
 from tests.reading import read_committed
 
 if TYPE_CHECKING:
@@ -133,3 +138,27 @@ def test_a_streams_application_counts_exactly_once(broker: Broker, tmp_path: Pat
     # Exactly once: without a cache each word's count goes up by one, and none is left out or told twice.
     for word, count in expected.items():
         assert [value for key, value in updates if key == word] == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize(("policy", "action"), [("block", "blocked"), ("reject", "rejected")])
+def test_a_producer_of_a_full_topic_waits_and_loses_no_order(
+    tmp_path: Path, kafka_jars: Path, policy: str, action: str
+) -> None:
+    """A refusal is retriable to the Java client, which backs off; several batches are under way all the while."""
+    topic, count, limit = f"full-{policy}", 150, 20
+    config = tmp_path / "producer.properties"
+    config.write_text("batch.size=1\nretries=2147483647\nenable.idempotence=true\n")  # the tool itself retries nothing
+    with (
+        Broker(tmp_path / "data") as broker,
+        Wire(broker.bootstrap_servers) as wire,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        wire.create(topic, configs={"headrace.overflow": policy, "headrace.overflow.records": str(limit)})
+        options = ("--bootstrap-server", broker.bootstrap_servers, "--topic", topic, "--command-config", str(config))
+        producing = threads.submit(run_program, "VerifiableProducer", *options, "--max-messages", str(count))
+        wait_until(lambda: counted(broker, topic).get(action, 0) > 0 or producing.done(), True, timeout_s=60)
+        assert not producing.done(), producing.result()
+        taken = Group(wire, topic, topic).take_until(b"%d" % (count - 1))
+        sent = json_lines(producing.result(timeout=60).stdout, "producer_send_success")
+    assert [int(record.value or b"") for record in taken] == list(range(count))
+    assert {int(str(line["value"])): line["offset"] for line in sent} == {number: number for number in range(count)}

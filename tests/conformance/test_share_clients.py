@@ -16,6 +16,7 @@ from tests.conformance.clients.confluent import Confluent
 from tests.conformance.clients.java import Java
 from tests.conformance.clients.sharing import Sharer, set_group
 from tests.conformance.clients.wire import Wire
+from tests.integration.test_share_letters import wait_for_letters
 
 pytestmark = pytest.mark.java
 
@@ -69,6 +70,16 @@ def test_console_consumer(brokers):
     told = brokers.compare(console_consumer, Java)
     assert told["accepted"] == (0, [str(number) for number in range(20)])
     assert told["rejected"] == told["accepted"]
+
+
+def test_what_a_java_consumer_rejects_is_a_dead_letter(our_broker, kafka_jars):
+    topic = "rejected-by-java"
+    fill(our_broker, topic, 10, errors_deadletterqueue_topic_name=f"dlq.{topic}")
+    options = ("--max-messages", "10", "--timeout-ms", "60000", "--reject")
+    run_tool(_CONSOLE, "--bootstrap-server", our_broker, "--topic", topic, "--group", topic, *options)
+    letters = wait_for_letters(our_broker, f"dlq.{topic}", 10)
+    assert {letter.offset: letter.value for letter in letters} == {number: b"%d" % number for number in range(10)}
+    assert {letter.reason for letter in letters} == {"rejected by its consumer"}
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
