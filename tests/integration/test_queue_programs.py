@@ -268,3 +268,34 @@ def test_the_longest_name_has_dead_letters_too(servers: str) -> None:
         assert message is not None
         message.reject("of no use")
         assert queue.flush(PATIENCE_S)
+
+
+@pytest.mark.parametrize("is_worker", [False, True])
+def test_what_nobody_has_seen_does_not_count_as_delivered(servers: str, name: str, is_worker: bool) -> None:
+    """Programs that are started again and again: what they fetched ahead is not given up because of that."""
+    with Queue(name, servers) as queue:
+        queue.put_many(range(8))
+    for done in range(1, 5):
+        with Queue(name, servers, max_deliveries=2) as queue:
+            if is_worker:
+                begun, may_end = threading.Event(), threading.Event()
+
+                def work(_: Message, begun: threading.Event = begun, may_end: threading.Event = may_end) -> None:
+                    begun.set()
+                    may_end.wait(PATIENCE_S)
+
+                worker = queue.worker(concurrency=1)(work)
+                with running(worker):
+                    assert begun.wait(PATIENCE_S)
+                    worker.stop()
+                    may_end.set()
+            else:
+                message = queue.get(PATIENCE_S)
+                assert message is not None
+                message.ack()
+        with Queue(name, servers) as queue:
+            assert queue.depth() == 8 - done
+    with Queue(name, servers) as queue:
+        message = queue.get(PATIENCE_S)
+        assert message is not None
+        assert (message.value, message.deliveries) == (4, 1)

@@ -218,7 +218,9 @@ class ShareMachine(RuleBasedStateMachine):
         types = data.draw(st.lists(kinds, min_size=1, max_size=1) | st.lists(kinds, min_size=size, max_size=size))
         reason = data.draw(st.sampled_from(["", "no such customer"]))
         after_ms = data.draw(st.sampled_from([-1, -1, 0, 70]))
-        event = Acknowledged(KEY, member, [Acknowledgement(first, last, types, after_ms, reason)], self.limits)
+        is_unseen = data.draw(st.sampled_from([False, False, True]))
+        said = Acknowledgement(first, last, types, after_ms, reason, is_unseen)
+        event = Acknowledged(KEY, member, [said], self.limits)
         decision = self.tell(event, is_lost=is_lost)
         if is_lost:
             return
@@ -227,6 +229,9 @@ class ShareMachine(RuleBasedStateMachine):
             record, ack = self.records[offset], types[0] if len(types) == 1 else types[offset - first]
             if ack == AckType.RENEW:
                 record.deadline_ms = self.now_ms + self.limits.lock_ms
+            elif ack == AckType.RELEASE and is_unseen:
+                record.state, record.holder, record.kept_until_ms = AVAILABLE, "", self.now_ms
+                record.deliveries -= 1
             elif ack == AckType.RELEASE:
                 self.release(record, reason or "released", after_ms)
             elif ack == AckType.REJECT:

@@ -43,6 +43,8 @@ from headrace.protocol.schema import Uuid
 from headrace.records import BatchHeader, CorruptBatch, Record, RecordsError, crc_of, headers_in, records_of
 from headrace.retry import Backoff
 
+FEATURE: Final = "headrace.queue"  # of a broker that knows our tagged fields
+UNSEEN: Final = Ack(AckType.RELEASE, is_unseen=True)
 ONCE: Final = Backoff(retries=0)  # of a member's cluster: it tries again by itself, and goes on with other brokers
 _BACKOFF: Final = Backoff(0.05, 2.0)
 _JOIN, _LEAVE = 0, -1
@@ -442,6 +444,11 @@ class ShareMember:
             if answer.error_code:
                 return
             self._polled.outcomes += session.read(answer)
+            if isinstance(answer, ShareFetchResponse) and FEATURE in peer.connection.features:
+                for topic in answer.responses:  # a Kafka takes back with the session, and does not count it either
+                    for data in topic.partitions:
+                        for offset in offsets_in(data.acquired_records):
+                            session.acknowledge(Place(topic.topic_id, data.partition_index), offset, UNSEEN)
         while session.epoch and not session.is_put_off and (request := session.acknowledgement()):
             response = peer.connection.request(request, ShareAcknowledgeResponse, timeout_s=_CLOSING_S)
             if response.error_code:

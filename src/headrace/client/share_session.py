@@ -51,12 +51,13 @@ class Place(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """What a member says of a record; delay, reason and transaction are for a broker of ours."""
+    """What a member says of a record; all but the type is for a broker of ours."""
 
     type: AckType
     retry_after_ms: int = -1
     reason: str = ""
     transaction: Transaction | None = None
+    is_unseen: bool = False  # it is released, and was handed out to nobody
 
 
 class Outcome(NamedTuple):
@@ -243,6 +244,7 @@ def batches_of(acks: Mapping[int, Ack]) -> list[AcknowledgementBatch]:
                 acknowledge_types=[ack.type],
                 retry_after_ms=ack.retry_after_ms,
                 reason=ack.reason,
+                is_unseen=ack.is_unseen,
             )
         )
         before = ack

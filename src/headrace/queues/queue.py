@@ -33,7 +33,7 @@ from headrace.client.errors import Refused
 from headrace.client.look import Running
 from headrace.client.offsets import bounds
 from headrace.client.security import settings_from
-from headrace.client.share import ONCE, ShareMember
+from headrace.client.share import FEATURE, ONCE, ShareMember
 from headrace.client.share_groups import share_offsets
 from headrace.client.writer import NewRecord, Partitioner, Writer
 from headrace.delivery import headers as names
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
-FEATURE: Final = "headrace.queue"
 _TRANSACTIONS_SINCE: Final = 2  # level of that feature
 _QUEUE_SETTING, _PRIORITIES_SETTING = "headrace.queue", "headrace.queue.priorities"
 _RESET, _DELIVERIES, _LOCK = "share.auto.offset.reset", "share.delivery.count.limit", "share.record.lock.duration.ms"

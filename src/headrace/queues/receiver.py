@@ -234,18 +234,25 @@ class Receiver:
         """Hand nothing out any more, and give back at once what is on the shelf."""
         with self._lock:
             self._is_closing = True
-            while self._shelf:
-                held = self._shelf.popleft()
-                held.state, held.said = State.SAID, Ack(AckType.RELEASE)
-                self._to_say.append(held)
+            self._clear_shelf()
             self._news()
         if self._member is not None:
             self._member.wake()
 
+    def _clear_shelf(self) -> None:
+        """Give back what nobody has seen, which does not count as delivered; a Kafka does so with the session."""
+        while self._can_wait() and self._shelf:
+            held = self._shelf.popleft()
+            if held.state is State.SHELVED and self._held.get(held.key) is held:
+                held.state, held.said = State.SAID, Ack(AckType.RELEASE, is_unseen=True)
+                self._to_say.append(held)
+
     def close(self) -> None:
         """Send what was said, give the rest back, and leave the group."""
-        self._is_leaving = True
         self.stop_taking()
+        self._is_leaving = True
+        if self._member is not None:
+            self._member.wake()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -385,6 +392,8 @@ class Receiver:
             held = Held(acquired, now + lock_s / 2, now + lock_s)
             self._held[held.key] = held  # one that was here before has lapsed
             self._shelf.append(held)
+        if self._is_closing:
+            self._clear_shelf()
         if polled.acquired or polled.outcomes or polled.ended:
             self._news()
 

@@ -180,6 +180,7 @@ def acknowledgements_in(
                             batch.acknowledge_types,
                             batch.retry_after_ms,
                             batch.reason,
+                            batch.is_unseen,
                         )
                         for batch in partition.acknowledgement_batches
                     ],

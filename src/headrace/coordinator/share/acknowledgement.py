@@ -32,6 +32,7 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
     retry_after_ms: int = AS_SET  # of what is released: when it may be delivered again
     reason: str = ""  # why it is released or rejected
+    is_unseen: bool = False  # what is released was fetched ahead, and nobody has seen it: that delivery does not count
 
     def stretches(self, first: int, last: int) -> list[tuple[int, int, int]]:
         """First offset, last offset and type of each stretch between two offsets that has one type."""
@@ -57,7 +58,7 @@ class InvalidAcknowledgement(HeadraceError):
 
 def check_form(batch: Acknowledgement) -> None:
     """Refuse what makes no sense, whatever the records' states are."""
-    first, last, types, retry_after_ms, said = batch
+    first, last, types, retry_after_ms, said, _ = batch
     if first > last or first < 0:
         reason = f"its offsets {first} to {last} are not a range"
     elif len(types) not in (1, last - first + 1):

@@ -407,6 +407,8 @@ class SharePartition:
                 self._suspend(run, Pending(producer, AckType(ack)), limits, now, batch.reason)
             elif ack == AckType.RENEW:
                 self._put(run._replace(deadline_ms=now.elapsed_ms + limits.lock_ms))
+            elif ack == AckType.RELEASE and batch.is_unseen:
+                self._take_back(run)
             elif ack == AckType.RELEASE:
                 after_ms = batch.retry_after_ms
                 after_ms = limits.backoff_of(run, now) if after_ms == AS_SET else after_ms
@@ -568,6 +570,13 @@ class SharePartition:
         else:
             self._put(released)
             self._searched = min(self._searched, run.first)
+
+    def _take_back(self, run: Run) -> None:
+        """Make it available again, as if it had not been acquired."""
+        released = Run(run.first, run.last, AVAILABLE, run.deliveries - 1, failure=run.failure)
+        _append(self.changes, released)
+        self._put(released)
+        self._searched = min(self._searched, run.first)
 
     def _give_up(self, run: Run, limits: ShareLimits, now: Moment, reason: str) -> None:
         """Archive it, and if the group has a topic for dead letters not before its letter is durable."""

@@ -20,6 +20,7 @@ class AcknowledgementBatch(wire.Struct):
     acknowledge_types: list[int] = wire.array(wire.INT8)
     retry_after_ms: int = wire.int32(default=-1, tag=10_000)  # of what is released
     reason: str = wire.string(tag=10_001)  # why it is released or rejected
+    is_unseen: bool = wire.boolean(tag=10_005)  # it is released, and nobody has seen it: that delivery does not count
 
 
 class FetchPartition(wire.Struct):
