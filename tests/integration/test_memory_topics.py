@@ -316,3 +316,14 @@ def test_batches_are_small_enough_for_what_is_promised(wire: Wire) -> None:
     wire.create("tiny", configs={**MEMORY, "headrace.overflow.bytes": "5000"})
     assert put(wire, "tiny", b"x" * 6000) == ("MESSAGE_TOO_LARGE", -1)
     assert wire.produce("tiny", batch_of(b"x" * 4000)).error_code == 0
+
+
+def test_files_beside_the_records_take_little_however_many_producers_there_are(broker: Broker, wire: Wire) -> None:
+    limit = 200_000
+    wire.create("many-producers", configs={**MEMORY, "headrace.overflow": "drop-oldest", "headrace.overflow.bytes": str(limit)})
+    for producer in range(10_000, 10_600):
+        assert put(wire, "many-producers", b"x" * 900, **number_of(producer, 0))[0] == "NONE"
+    files = broker._host._server.runtime.directory._memory  # type: ignore[union-attr]
+    folder = f"{broker.data_dir}/many-producers-0"
+    taken = sum(files.size(f"{folder}/{name}") for name in files.list(folder))
+    assert limit / 2 < taken < limit * 1.1

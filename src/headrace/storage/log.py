@@ -241,11 +241,16 @@ class Log:
         except OSError as error:
             raise refusal(self.directory, error) from error
         self._side_files.add_segment(full)
-        self._side_files.add_snapshot(base, encode_snapshot(self.producers))
+        self._snapshot_producers(base)
         self._segments = (*self._segments, segment)
         self._names_changed = True
         self._rolled_ms = now_ms
         return segment
+
+    def _snapshot_producers(self, offset: int) -> None:
+        """Have the producers as of now written for the next opening, which a log in memory does not have."""
+        if not self._is_in_memory:
+            self._side_files.add_snapshot(offset, encode_snapshot(self.producers))
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment, unless the active one is empty."""
@@ -314,7 +319,7 @@ class Log:
             active = self._segments[-1]
             active.seal()
             self._side_files.add_segment(active)
-            self._side_files.add_snapshot(self._end_offset, encode_snapshot(self.producers))
+            self._snapshot_producers(self._end_offset)
             self.flush()
             try:
                 self._finish_swaps()
@@ -378,7 +383,8 @@ class Log:
             if dead:
                 self._side_files.forget(dead)
                 with suppress(OSError, HeadraceError):  # on a full or broken disk the removal comes first
-                    self._save_producers(dead, base)
+                    if not self._is_in_memory:
+                        self._save_producers(dead, base)
                 try:
                     self._forget(dead)
                     self._side_files.remove_snapshots(before=base)
