@@ -11,15 +11,18 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from headrace import Broker
+from headrace.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from headrace.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from headrace.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from headrace.protocol.messages.end_txn import EndTxnRequest
 from headrace.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.shared import TopicPartitions
 from headrace.records import headers_in
 from tests.conformance.clients.sharing import ACCEPT, Sharer, set_group
@@ -320,10 +323,37 @@ def test_batches_are_small_enough_for_what_is_promised(wire: Wire) -> None:
 
 def test_files_beside_the_records_take_little_however_many_producers_there_are(broker: Broker, wire: Wire) -> None:
     limit = 200_000
-    wire.create("many-producers", configs={**MEMORY, "headrace.overflow": "drop-oldest", "headrace.overflow.bytes": str(limit)})
+    wire.create(
+        "many-producers", configs={**MEMORY, "headrace.overflow": "drop-oldest", "headrace.overflow.bytes": str(limit)}
+    )
     for producer in range(10_000, 10_600):
         assert put(wire, "many-producers", b"x" * 900, **number_of(producer, 0))[0] == "NONE"
     files = broker._host._server.runtime.directory._memory  # type: ignore[union-attr]
     folder = f"{broker.data_dir}/many-producers-0"
     taken = sum(files.size(f"{folder}/{name}") for name in files.list(folder))
     assert limit / 2 < taken < limit * 1.1
+
+
+def test_transactions_that_write_nothing_take_nothing(wire: Wire) -> None:
+    wire.create("unwritten", configs={**MEMORY, "headrace.overflow.bytes": "20000"})
+    name = "writes-nothing"
+    wire.find_coordinator(name)
+    given = wire.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
+    number = (given.producer_id, given.producer_epoch)
+    for is_committed in [True, False] * 5:
+        topics = [AddPartitionsToTxnTopic(name="unwritten", partitions=[0])]
+        added = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=number[0],
+            v3_and_below_producer_epoch=number[1],
+            v3_and_below_topics=topics,
+        )
+        while wire.ask(added, 3).results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code:
+            pass  # the markers of the one before are on their way
+        ended = EndTxnRequest(
+            transactional_id=name, producer_id=number[0], producer_epoch=number[1], committed=is_committed
+        )
+        assert wire.ask(ended, 3).error_code == 0
+    numbered = {"producer_id": number[0], "producer_epoch": number[1], "base_sequence": 0}
+    assert put(wire, "unwritten", b"x", **numbered) == ("NONE", 0)
+    assert offset_of(wire, "unwritten", LATEST) == 1

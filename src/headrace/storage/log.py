@@ -210,9 +210,15 @@ class Log:
     def _check_producer(self, batch: memoryview, header: BatchHeader) -> AppendInfo | None:
         if header.is_control:
             marker = control_type_of(batch)
-            if marker:
-                self.producers.check_marker(header, marker[1])
-            return None
+            if marker is None:
+                return None
+            self.producers.check_marker(header, marker[1])
+            producer = self.producers.producers.get(header.producer_id)
+            if not self._is_in_memory or (producer is not None and producer.transaction_start is not None):
+                return None
+            # It ends nothing here. Markers are not asked for room, and of such there may be any number.
+            self.producers.apply_marker(header._replace(base_offset=self._end_offset), *marker)
+            return AppendInfo(self._end_offset, self._end_offset - 1, NO_TIMESTAMP, is_duplicate=True)
         is_known = header.producer_id in self.producers.producers
         if self._is_in_memory and header.is_transactional and header.base_sequence > 0 and not is_known:
             # What this transaction wrote before a restart is gone: the rest of it must not be committed alone.
