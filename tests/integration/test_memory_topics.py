@@ -269,6 +269,7 @@ def test_memory_that_is_not_there_is_not_promised(tmp_path: Path) -> None:
         ({"headrace_storage": "disk", "headrace_overflow_records": "5"}, "headrace.overflow=buffer knows no limit"),
         ({"headrace_overflow": "explode"}, "choose of buffer, block, reject, drop-oldest, drop-newest"),
         ({"headrace_queue": "true"}, "keeps messages that wait on the disk"),
+        ({"errors_deadletterqueue_group_enable": "true"}, "dead letters are kept on the disk"),
         ({"headrace_overflow_records": "0"}, "at least 1, or -1"),
     ],
 )

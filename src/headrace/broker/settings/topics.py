@@ -298,6 +298,10 @@ def _check_queue_settings(values: Mapping[str, str]) -> None:
         raise InvalidSetting(
             "headrace.queue=true keeps messages that wait on the disk, and headrace.storage=memory nothing: unset one"
         )
+    if in_memory and _is_set(values, "errors.deadletterqueue.group.enable"):
+        raise InvalidSetting(
+            "dead letters are kept on the disk: unset errors.deadletterqueue.group.enable or headrace.storage=memory"
+        )
     if (in_memory or frees or policy != Policy.BUFFER) and "compact" in values.get("cleanup.policy", ""):
         raise InvalidSetting("a topic in memory, with a limit, or freed by acknowledgement cannot be compacted as well")
 
