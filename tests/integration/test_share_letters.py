@@ -14,6 +14,7 @@ from headrace import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import alter_configs, delete_topics, describe_configs
 from headrace.client.cluster import Cluster
+from headrace.delivery.filters import LARGEST_JSON
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -274,6 +275,26 @@ def test_what_has_expired_is_no_letter_where_nobody_wants_it(servers: str, wire:
     sharer.acknowledge((1, 1, [ACCEPT]))
     wait_for_start(wire, topic, 3)  # archived, which it would not be before its letter is written
     assert not letters_in(servers, f"dlq.{topic}")
+
+
+def test_a_value_that_is_too_large_for_the_filter_is_a_letter(servers: str, wire: Wire) -> None:
+    topic = "too-large-to-look-into"
+    wire.create(topic, configs={"max.message.bytes": str(4 << 20)})
+    filtering = {"headrace_filter": "key = 'any' OR value.wanted = TRUE"}
+    set_group(
+        wire, topic, share_auto_offset_reset="earliest", errors_deadletterqueue_topic_name=f"dlq.{topic}", **filtering
+    )
+    sharer = Sharer(wire, topic, topic)
+    sharer.join()
+    large, small = b'{"wanted": true, "padding": "%s"}' % bytes(LARGEST_JSON).replace(b"\0", b"x"), b'{"wanted": true}'
+    for key, value in ((None, large), (b"any", large), (None, small), (None, b"{}")):
+        assert not wire.produce(topic, build_batch([Record(0, 0, key, value)], codec=Codec.ZSTD)).error_code
+    acquire(sharer, 2)
+    assert refused(sharer.acknowledge((1, 2, [ACCEPT]))) == [0]
+    (letter,) = wait_for_letters(servers, f"dlq.{topic}", 1)
+    assert (letter.offset, letter.value) == (0, large)
+    assert "too many for headrace.filter" in letter.reason
+    wait_for_start(wire, topic, 4)
 
 
 def test_what_has_expired_waits_for_its_letter_over_a_restart(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ from headrace.records.record import Record
 
 _LONGEST: Final = 4096  # characters
 _DEEPEST: Final = 50
-_LARGEST_JSON: Final = 4 * 1024 * 1024  # bytes; the fields of a larger value are unknown
+# Bytes of a value whose fields are looked at, as large as a message may be by default. A parse cannot be interrupted,
+# nor does it let others run in a thread: whoever matches it holds up all others for as long, some 20 ms.
+LARGEST_JSON: Final = 1024 * 1024
 
 Truth = bool | None  # None: unknown
 Value = str | int | float | bool | None
@@ -47,7 +49,13 @@ class Filter:
         self._test = _Parser(text).read()
 
     def matches(self, record: Record) -> bool:
-        return self._test(_Message(record)) is True
+        return self.judge(record) is True
+
+    def judge(self, record: Record) -> Truth:
+        """Whether a record matches; None if its value is too large to be looked into, and nothing else of it does."""
+        message = _Message(record)
+        is_match = self._test(message) is True
+        return None if message.is_too_large and not is_match else is_match
 
     def __repr__(self) -> str:
         return f"Filter({self.text!r})"
@@ -62,11 +70,12 @@ class _Text(str):
 class _Message:
     """A record as filters see it; its value is parsed when somebody wants a field of it."""
 
-    __slots__ = ("_fields", "_is_parsed", "_text", "record")
+    __slots__ = ("_fields", "_is_parsed", "_text", "is_too_large", "record")
 
     def __init__(self, record: Record) -> None:
         self.record = record
         self._is_parsed = False
+        self.is_too_large = False  # somebody wanted a field, and it was not parsed
         self._fields: Any = None
         self._text: Value = None
 
@@ -81,7 +90,8 @@ class _Message:
         if not self._is_parsed:
             self._is_parsed = True
             value = self.record.value
-            if value is not None and len(value) <= _LARGEST_JSON:
+            self.is_too_large = value is not None and len(value) > LARGEST_JSON
+            if value is not None and not self.is_too_large:
                 try:
                     self._fields = json.loads(value)
                 except (ValueError, RecursionError):

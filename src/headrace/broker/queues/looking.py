@@ -10,13 +10,13 @@ decoded once, and what is remembered of them is bounded; what is judged at a tim
 
 from bisect import bisect_left
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.coordinator.share.partition import Span
 from headrace.coordinator.share.records import ShareKey
-from headrace.delivery.filters import Filter
+from headrace.delivery.filters import LARGEST_JSON, Filter
 from headrace.delivery.order import Order
 from headrace.model import TopicPartition
 from headrace.records import BatchHeader, CorruptBatch, Record, RecordsError
@@ -31,7 +31,9 @@ _log = get_logger(__name__)
 _REMEMBERED_BYTES = 32 * 1024 * 1024
 _RECORD_BYTES = 400  # what a decoded record takes besides its own bytes, at a guess
 BYTES_A_LOOK = 64 * 1024  # of values, which may have to be parsed
-EXPIRED = "expired"  # the reason in a dead letter
+# The reasons in dead letters.
+_EXPIRED = "expired"
+_TOO_LARGE = f"its value has more than {LARGEST_JSON} bytes, too many for headrace.filter to look into it"
 RECORDS_A_LOOK = 128  # of one partition, before whoever looks acquires what it saw, and goes on
 
 
@@ -43,6 +45,7 @@ class Verdict(IntEnum):
     DELAYED = 2  # a copy of it is delivered when its time comes; or it cancels another
     DUPLICATE = 3  # one with its id was delivered
     EXPIRED = 4
+    TOO_LARGE = 5  # for the filter to look into it, and nothing else of it matches
 
 
 Judge = Callable[[Record], Verdict]
@@ -54,7 +57,7 @@ class Look(NamedTuple):
 
     judges: tuple[Judge, ...]
     by_key: bool  # whether the group goes by their keys
-    keeps_expired: bool = False  # what has expired becomes a dead letter, if the group has any
+    reasons: Mapping[Verdict, str] = {}  # for what becomes a dead letter, if the group has any
 
 
 class _Decoded:
@@ -113,16 +116,19 @@ class Looking:
             judges = tuple(judge for find in self.judges if (judge := find(key)) is not None)
             settings = self._runtime.groups.settings_of(key.group_id)
             by_key = settings.headrace_order == Order.KEY
-            keeps_expired = settings.headrace_deadletterqueue_expired_enable
-            look = self._looks[key] = Look(judges, by_key, keeps_expired) if judges or by_key else None
+            reasons = {Verdict.TOO_LARGE: _TOO_LARGE}
+            if settings.headrace_deadletterqueue_expired_enable:
+                reasons[Verdict.EXPIRED] = _EXPIRED
+            look = self._looks[key] = Look(judges, by_key, reasons) if judges or by_key else None
             return look
 
     def _judge_by_filter(self, key: ShareKey) -> Judge | None:
         text = self._runtime.groups.settings_of(key.group_id).headrace_filter
         if not text:
             return None
-        matches = Filter(text).matches
-        return lambda record: Verdict.DELIVER if matches(record) else Verdict.FILTERED
+        judge = Filter(text).judge
+        verdicts = {True: Verdict.DELIVER, False: Verdict.FILTERED, None: Verdict.TOO_LARGE}
+        return lambda record: verdicts[judge(record)]
 
     def spans_of(
         self, look: Look, partition: TopicPartition, header: BatchHeader, batch: memoryview, first: int
@@ -151,7 +157,7 @@ class Looking:
             verdict = self._judge(look, record)
             if verdict:
                 self.skipped[verdict] += 1
-                reason = EXPIRED if verdict is Verdict.EXPIRED and look.keeps_expired else ""
+                reason = look.reasons.get(verdict, "")
                 _append(spans, Span(record.offset, record.offset, is_deliverable=False, reason=reason))
             elif look.by_key and record.key is not None:
                 spans.append(Span(record.offset, record.offset, key=record.key))

@@ -240,7 +240,7 @@ GROUP_SETTINGS: dict[str, Setting] = {
             STRING,
             "",
             "Which records a share group has, as `header.region = 'eu' AND value.amount > 100`; the others are "
-            "finished for it. Empty: all.",
+            "finished for it. Fields of a value over 1 MiB are not looked at. Empty: all.",
             reader=Filter,
         ),
         Setting(
