@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from headrace import Broker
+from headrace import Broker, Queue
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster
@@ -17,6 +17,7 @@ from headrace.client.writer import NewRecord, Writer
 from headrace.delivery.letters import Letter
 from headrace.queues.moving import Mover
 from headrace.queues.overview import LetterCounter
+from headrace.records import Codec
 from tests.conformance.clients.sharing import ACCEPT, RELEASE, Sharer, set_group
 from tests.conformance.clients.wire import Wire
 from tests.integration.cli_runs import assert_one_sentence, assert_wrong_call, run_cli
@@ -27,7 +28,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def broker():
-    with Broker(durability="os") as broker:
+    with Broker(durability="os", own_process=True) as broker:  # whose log is not ours: what commands print is looked at
         yield broker
 
 
@@ -244,6 +245,46 @@ def test_a_move_that_was_killed_before_its_end_copies_nothing_twice(headrace, br
     assert len(values(headrace, target)) == 5
     assert only_group(headrace, emails)["depth"] == 0
     assert f"headrace-move.{group}.{emails}" not in headrace("group", "list").out
+
+
+def test_what_is_moved_there_and_back_is_no_duplicate_of_itself(headrace, broker):
+    here, there = (f"moved{next(_numbers)}" for _ in range(2))
+    for name in (here, there):
+        begin_to_take(broker, name)
+    with Queue(here, broker) as queue:
+        queue.put("precious", dedup_id="1")
+        queue.put("precious", dedup_id="1")
+        queue.put("as precious", dedup_id="x" * 1024)
+    for one, other in ((here, there), (there, here)):
+        moved = headrace("queue", "move", one, other, "--yes")
+        assert moved.code == 0, moved
+    with Queue(here, broker) as queue:
+        taken = {queue.get(60).value, queue.get(60).value}
+        assert taken == {"precious", "as precious"}
+
+
+def test_a_message_that_is_only_small_when_compressed_is_moved(headrace, broker):
+    here, there = (f"moved{next(_numbers)}" for _ in range(2))
+    begin_to_take(broker, here)
+    begin_to_take(broker, there)
+    large = b'"' + b"x" * 2_000_000 + b'"'
+    with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+        writer = Writer(cluster, here, codec=Codec.GZIP)
+        for value in (b'"small"', large, b'"small"'):
+            writer.add(NewRecord(None, value, 0))
+        writer.flush()
+    moved = headrace("queue", "move", here, there, "--yes")
+    assert moved.code == 0, moved
+    with Queue(there, broker) as queue:
+        assert sorted(len(queue.get(60).data) for _ in range(3)) == [7, 7, len(large)]
+
+
+def begin_to_take(broker, name):
+    """Have a queue and its group, which has finished what there is."""
+    with Queue(name, broker) as queue:
+        queue.put("the first")
+        queue.get(60).ack()
+        assert queue.flush(60)
 
 
 # --- what is refused

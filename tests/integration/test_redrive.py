@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,6 +94,9 @@ def test_what_cannot_be_sent_whole_stays(cluster: Cluster) -> None:
     assert redrive(cluster, "dlq.stays", to="stays").sent == 1
 
 
+INCOMPRESSIBLE = Random(1).randbytes(5000)
+
+
 def letter_of(topic: str, offset: int, *, key: bytes | None = b"k", value: bytes = b"", header: bytes = b"") -> Letter:
     headers = (Header("large", header),) if header else ()
     return Letter(topic, 0, offset, 1, key, value or b"%d" % offset, "reason", "", "g", headers)
@@ -102,7 +106,7 @@ def letter_of(topic: str, offset: int, *, key: bytes | None = b"k", value: bytes
     ("topic", "setting", "refused"),
     [
         ("has-keys", {"cleanup.policy": "compact"}, letter_of("has-keys", 99, key=None)),
-        ("has-small-ones", {"max.message.bytes": "2000"}, letter_of("has-small-ones", 99, value=b"x" * 5000)),
+        ("has-small-ones", {"max.message.bytes": "2000"}, letter_of("has-small-ones", 99, value=INCOMPRESSIBLE)),
     ],
 )
 def test_a_letter_that_its_topic_does_not_take_keeps_no_other_from_being_sent(

@@ -11,6 +11,7 @@ two moves of the same messages cannot run at a time, the second one fences the f
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 from headrace.client.cluster import Cluster
 from headrace.client.coordinators import Coordinators
@@ -22,11 +23,12 @@ from headrace.client.reader import ReadRecord, read_records
 from headrace.client.share_groups import ARCHIVING, ShareOffset, alter_share_offsets, share_offsets
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import BATCH_BYTES, Partitioner, send
+from headrace.delivery.headers import DEDUP_ID, MAX_ID_BYTES
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.queues.message import QueueError
-from headrace.records import Record, build_batch
+from headrace.records import Codec, Header, Record, build_batch
 
 TRANSACTION_MS: Final = 60_000
 _PRODUCE_MS: Final = TRANSACTION_MS // 8  # some tries are over before the transaction is: a full topic is told of then
@@ -94,6 +96,7 @@ class Mover:
         self._coordinators = coordinators
         self._cluster: Cluster = cluster
         self._topic, self._group, self._target = topic, group, target
+        self._number = b"~" + uuid4().hex[:12].encode()
         self._name = f"headrace-move.{group}.{topic}"  # of the transactions, and of the group with its offsets
         known = share_offsets(coordinators, group, with_runs=True)
         self._known = {where: known[where] for where in partitions if where in known}
@@ -164,8 +167,16 @@ class Mover:
         placed: dict[TopicPartition, list[Record]] = {}
         for _, record in portion:
             index = self._partitioner.choose(record.key, len(record.value or b""))
-            placed.setdefault(TopicPartition(self._target, index), []).append(record)
+            headers = tuple(header for each in record.headers if (header := self._renamed(each)) is not None)
+            placed.setdefault(TopicPartition(self._target, index), []).append(record._replace(headers=headers))
         return placed
+
+    def _renamed(self, header: Header) -> Header | None:
+        """A header of a copy. Ids are ids of this move: what is moved here and back is not a duplicate of itself."""
+        if header.key != DEDUP_ID or header.value is None:
+            return header
+        renamed = header.value + self._number
+        return Header(DEDUP_ID, renamed) if len(renamed) <= MAX_ID_BYTES else None
 
 
 def _later(begins: int, done: Committed | None) -> int:
@@ -235,15 +246,19 @@ class Sender:
         """Wait until all that was committed, offsets too, has come into effect: before that none begins."""
         self._transactions.begin(self.name, TRANSACTION_MS)
 
-    def _write(self, batches: Mapping[TopicPartition, list[Record]]) -> None:
-        """Write a batch for each partition; one that is too large for its topic goes in halves."""
-        built = {where: self._build(where, batch) for where, batch in batches.items()}
+    def _write(self, batches: Mapping[TopicPartition, list[Record]], codec: Codec = Codec.NONE) -> None:
+        """Write a batch for each partition; one that is too large for its topic goes in halves, or compressed."""
+        built = {where: self._build(where, batch, codec) for where, batch in batches.items()}
         try:
             written = send(self._cluster, built, timeout_ms=_PRODUCE_MS, transactional_id=self.name)
         except Refused as error:
             if error.code not in UNSENDABLE:
                 raise
-            self._write_singly(batches, error)
+            is_one = len(batches) == 1 and all(len(batch) == 1 for batch in batches.values())
+            if is_one and codec is Codec.NONE and error.code in _TOO_LARGE:  # as it may have come into its own topic
+                self._write(batches, Codec.GZIP)
+            else:
+                self._write_singly(batches, error)
             return
         for where, batch in batches.items():
             self._sequences[where] = (self._sequences.get(where, 0) + len(batch)) & 0x7FFFFFFF
@@ -272,9 +287,10 @@ class Sender:
         if failure is not None:
             raise failure
 
-    def _build(self, where: TopicPartition, records: list[Record]) -> bytes:
+    def _build(self, where: TopicPartition, records: list[Record], codec: Codec) -> bytes:
         return build_batch(
             [record._replace(offset=number) for number, record in enumerate(records)],
+            codec=codec,
             producer_id=self._transaction.producer_id,
             producer_epoch=self._transaction.epoch,
             base_sequence=self._sequences.get(where, 0),
