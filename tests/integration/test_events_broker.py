@@ -17,7 +17,7 @@ from headrace.client.events import append_events, select_events
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.client.writer import init_producer
 from headrace.delivery.events import COMMAND, TAG, TYPE, VERSION, Criterion, Selection
-from headrace.eventsourcing.broker import BrokerEventStore
+from headrace.eventsourcing.broker_store import BrokerEventStore
 from headrace.eventsourcing.errors import EventSourcingError
 from headrace.eventsourcing.model import NewEvent, StreamAppend
 from headrace.model import TopicPartition

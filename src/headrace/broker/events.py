@@ -38,6 +38,7 @@ from headrace.delivery.events import (
 )
 from headrace.protocol.errors import ErrorCode
 from headrace.records import BatchHeader, Record, RecordsError, build_batch, headers_in, records_of
+from headrace.records.record import body_of, decode
 from headrace.storage.errors import LogDeleted, OffsetOutOfRange, StorageError
 from headrace.storage.event_index import MEMORY, PORTION, EventIndex, LiveIndex, remove_index
 from headrace.storage.filesystem import OsFileSystem
@@ -330,8 +331,7 @@ def _with_only(batch: tuple[BatchHeader, memoryview], wanted: Sequence[int]) -> 
     header, data = batch
     if len(wanted) == header.record_count:
         return bytes(data)
-    offsets = set(wanted)
-    return _rebuild(header, [record for record in records_of(data) if record.offset in offsets])
+    return _rebuild(header, list(decode(header, body_of(data, header), set(wanted))))
 
 
 def _rebuild(header: BatchHeader, records: Sequence[Record]) -> bytes:

@@ -59,15 +59,24 @@ def append_events(cluster: Cluster, where: TopicPartition, batch: Buffer) -> App
 
 
 def select_events(
-    cluster: Cluster, where: TopicPartition, selection: Selection | None, offset: int = 0, *, max_wait_ms: int = 0
+    cluster: Cluster,
+    where: TopicPartition,
+    selection: Selection | None,
+    offset: int = 0,
+    *,
+    max_wait_ms: int = 0,
+    max_bytes: int = _SELECTED_BYTES,
 ) -> Selected:
-    """Some of the events that are asked for; of a query, or of all without a selection, from an offset on."""
+    """Some of the events that are asked for; of a query, from an offset on.
+
+    Without a selection, which any Kafka can answer, all batches from an offset on.
+    """
 
     def ask(_: list[TopicPartition]) -> FetchRequest:
         wanted = FetchPartition(
             partition=where.partition,
             fetch_offset=offset,
-            partition_max_bytes=_SELECTED_BYTES,
+            partition_max_bytes=max_bytes,
             select=selection.to_text() if selection else "",
         )
         topic = FetchTopic(topic=where.topic, topic_id=cluster.topic(where.topic).id, partitions=[wanted])

@@ -5,7 +5,7 @@ attributes a zig-zag varint, a length of -1 standing for null. Walking is the on
 per record in Python (about a microsecond each), so it is done only where it must be.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Container, Generator, Iterator
 from typing import NamedTuple
 
 from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, header_at
@@ -123,10 +123,13 @@ def records_of(batch: Buffer) -> list[Record]:
     return list(decode(header, body_of(batch, header)))
 
 
-def decode(header: BatchHeader, body: bytes) -> Iterator[Record]:
+def decode(header: BatchHeader, body: bytes, only: Container[int] | None = None) -> Iterator[Record]:
+    """The records of a batch; with `only`, those at these offsets."""
     # With log-append time every record of a batch has the batch's one timestamp.
     stamp = header.max_timestamp if header.is_log_append_time else None
     for raw in walk(body, header.record_count):
+        if only is not None and header.base_offset + raw.offset_delta not in only:
+            continue
         yield Record(
             header.base_offset + raw.offset_delta,
             header.base_timestamp + raw.timestamp_delta if stamp is None else stamp,

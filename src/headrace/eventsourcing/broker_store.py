@@ -48,6 +48,8 @@ KEPT: Final = {
 }
 _LAST: Final = 2**62
 _POLL_S: Final = 0.5
+_SELECTED_BYTES: Final = 16 * 1024, 1024 * 1024  # at least and at most, in an answer
+_EVENT_BYTES: Final = 1024  # as a guess
 _WINDOW, _LARGEST_WINDOW = 128, 16 * 1024  # events that are read at once from the end on
 
 
@@ -180,9 +182,12 @@ class BrokerEventStore:
 
     # --- reading
 
-    def _select(self, selection: Selection | None, offset: int = 0) -> Selected:
+    def _select(self, selection: Selection | None, offset: int = 0, limit: int | None = None) -> Selected:
+        """Some of what is asked for; not many more bytes than so many events may have."""
+        least, most = _SELECTED_BYTES
+        max_bytes = most if limit is None else min(most, max(least, limit * _EVENT_BYTES))
         with self._pool.take() as cluster:
-            return select_events(cluster, self._where, selection, offset)
+            return select_events(cluster, self._where, selection, offset, max_bytes=max_bytes)
 
     def read_stream(
         self, stream: str, *, after: int = 0, to: int | None = None, limit: int | None = None, backward: bool = False
@@ -193,7 +198,7 @@ class BrokerEventStore:
         if backward:
             last = min(last, self._select(Selection(stream=stream, first=_LAST)).stream_version)
             return islice(
-                _read_backward(lambda low, high: self._read_versions(stream, low, high), first, last + 1, limit), limit
+                read_backward(lambda low, high: self._read_versions(stream, low, high), first, last + 1, limit), limit
             )
         if limit is not None:
             last = min(last, first + limit - 1)
@@ -222,15 +227,15 @@ class BrokerEventStore:
         first, end = offset_after(after), self.last_position()
         end = end if to is None else min(to, end)
         if backward:
-            found = _read_backward(lambda low, high: self._read_offsets(query, low, high), first, end, limit)
+            found = read_backward(lambda low, high: self._read_offsets(query, low, high), first, end, limit)
         else:
-            found = self._read_offsets(query, first, end)
+            found = self._read_offsets(query, first, end, limit)
         return islice(found, limit)
 
-    def _read_offsets(self, query: Query, first: int, before: int) -> Iterator[StoredEvent]:
+    def _read_offsets(self, query: Query, first: int, before: int, limit: int | None = None) -> Iterator[StoredEvent]:
         selection = None if query.is_everything else Selection(query=query_on_wire(query), before=before)
         while first < before:
-            selected = self._select(selection, first)
+            selected = self._select(selection, first, limit)
             for event in read_events(selected.records):
                 if first < event.position <= before:
                     yield event
@@ -256,7 +261,7 @@ class BrokerEventStore:
         return False
 
 
-def _read_backward(
+def read_backward(
     read: Callable[[int, int], Iterator[StoredEvent]], first: int, end: int, limit: int | None
 ) -> Iterator[StoredEvent]:
     """What `read` finds between two numbers, the last first, a window at a time."""
