@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,20 @@ def test_a_file_that_is_not_a_database(tmp_path: Path) -> None:
     (tmp_path / "events.db").write_bytes(b"not a database, but long enough to be looked at" * 50)
     with pytest.raises(StoreUnavailable, match=r"events.db cannot be used: file is not a database"):
         sqlite(tmp_path / "events.db")
+
+
+def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
+    """The first of them change the file's journal, and create the tables, while the others do so as well."""
+
+    def open_and_close(turn: int) -> int:
+        store = sqlite(tmp_path / f"{turn // 8}.db")
+        put(store, "a")
+        store.close()
+        return store.path.stat().st_size
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(open_and_close, range(80)))
+    for number in range(10):
+        store = sqlite(tmp_path / f"{number}.db")
+        assert [each.version for each in store.read_stream("a")] == list(range(1, 9))
+        store.close()

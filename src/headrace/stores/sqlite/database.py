@@ -7,6 +7,7 @@ Spark's becomes NULL.
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.stores.frames import Spool
 
 BUSY_S = 120.0  # how long to wait for another writer of the same file
+_LOOK_S = 0.005
 
 
 class SqliteDatabase(StagingDatabase):
@@ -62,8 +64,21 @@ class SqliteDatabase(StagingDatabase):
         # Transactions are ours to open and end.
         self._open = sqlite3.connect(self._path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
         if self._has_wal:
-            self._open.execute("PRAGMA journal_mode = WAL")
+            self._begin_wal(self._open)
         self._open.execute("PRAGMA synchronous = FULL")
+
+    def _begin_wal(self, db: sqlite3.Connection) -> None:
+        """Once for a file, which remembers it. SQLite waits for others with everything but this, so that is for us."""
+        until = time.monotonic() + self._busy_s
+        while db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(_LOOK_S)
+            else:
+                return
 
     def close(self) -> None:
         with self._statement:
