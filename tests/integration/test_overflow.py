@@ -9,6 +9,9 @@ import pytest
 from confluent_kafka import Producer, ShareConsumer
 
 from headrace import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import alter_configs
+from headrace.client.cluster import Cluster
 from headrace.protocol.api import APIS
 from headrace.protocol.frame import decode_response
 from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -299,6 +302,26 @@ def test_numbered_batches_behind_one_that_was_refused_are_refused_until_it_comes
     assert put(wire, topic, *behind, **number_of(producer, 2)) == ("NOT_ENOUGH_REPLICAS", -1)
     assert put(wire, topic, *full, **number_of(producer, 0)) == ("NONE", 3)
     assert put(wire, topic, *behind, **number_of(producer, 2)) == ("NONE", 5)
+
+
+def test_a_producer_that_was_refused_goes_on_after_the_limit_was_lifted_for_a_while(
+    broker: Broker, wire: Wire, storage: str
+) -> None:
+    topic = create(wire, storage, "reject", records=6)
+    producer = wire.producer_id()
+    assert put(wire, topic, *[b"x"] * 6, **number_of(producer, 0)) == ("NONE", 0)
+    assert put(wire, topic, b"6", **number_of(producer, 6)) == ("NOT_ENOUGH_REPLICAS", -1)
+    with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+        if storage == "disk":  # in memory there is a limit always
+            alter_configs(cluster, topic, changes={"headrace.overflow": "buffer", "headrace.overflow.records": "-1"})
+            assert put(wire, topic, b"6", **number_of(producer, 6)) == ("NONE", 6)
+        alter_configs(cluster, topic, changes={"headrace.overflow": "reject", "headrace.overflow.records": "9"})
+    assert [put(wire, topic, b"%d" % number, **number_of(producer, number)) for number in (6, 7, 8, 9)] == [
+        ("NONE", 6),
+        ("NONE", 7),
+        ("NONE", 8),
+        ("NOT_ENOUGH_REPLICAS", -1),
+    ]
 
 
 @pytest.mark.parametrize("policy", ["block", "reject"])

@@ -109,6 +109,8 @@ class Overflow:
             recognised = _recognise(log, incoming.header, limit)
             if recognised is not None:
                 return recognised
+            if _is_next(log, incoming.number):  # whatever was refused before it has come while nobody was asked
+                gate.took(incoming.number)
         held = self._measure(log, limit, incoming.size)
         verdict = gate.judge(limit, held, incoming.size, incoming.number)
         if verdict is Verdict.WAIT and (self._blocked_bytes + len(batch) > MOST_BLOCKED_BYTES or self._is_over):
@@ -295,6 +297,12 @@ def _recognise(log: Log, header: BatchHeader, limit: Limit) -> Verdict | None:
         return Verdict.DROP if limit.policy is Policy.DROP_NEWEST else Verdict.TAKE
     except HeadraceError:
         return Verdict.TAKE  # the log refuses it, and says why
+
+
+def _is_next(log: Log, number: Numbered) -> bool:
+    """Whether nothing is missing between what the log has of a producer and a batch."""
+    producer = log.producers.producers.get(number.producer_id)
+    return producer is not None and producer.epoch == number.epoch and producer.last_sequence + 1 == number.sequence
 
 
 def _name(limit: Limit) -> str:
