@@ -70,11 +70,13 @@ class SqliteDatabase(StagingDatabase):
     def _begin_wal(self, db: sqlite3.Connection) -> None:
         """Once for a file, which remembers it. SQLite waits for others with everything but this, so that is for us."""
         until = time.monotonic() + self._busy_s
-        while db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+        while True:
             try:
-                db.execute("PRAGMA journal_mode = WAL")
+                if db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                    db.execute("PRAGMA journal_mode = WAL")
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # the rest of it says with what
+                if not is_busy or time.monotonic() > until:
                     raise
                 time.sleep(_LOOK_S)
             else:
