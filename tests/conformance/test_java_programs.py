@@ -18,8 +18,10 @@ from peers.java import java_command
 from peers.kafka.tools import kafka_logging, run_tool
 from tests.conformance.clients.wire import Wire
 from tests.conformance.comparison import wait_until
+from tests.integration.test_broker_drain import broker_process, end
 from tests.integration.test_overflow import counted
 from tests.integration.test_queue_delivery import Group
+from tests.ports import free_port
 from tests.reading import read_committed
 
 if TYPE_CHECKING:
@@ -162,3 +164,25 @@ def test_a_producer_of_a_full_topic_waits_and_loses_no_order(
         sent = json_lines(producing.result(timeout=60).stdout, "producer_send_success")
     assert [int(record.value or b"") for record in taken] == list(range(count))
     assert {int(str(line["value"])): line["offset"] for line in sent} == {number: number for number in range(count)}
+
+
+def test_a_producer_goes_on_over_a_drain_and_a_start_without_losing_or_doubling(
+    tmp_path: Path, kafka_jars: Path
+) -> None:
+    topic, count = "drained", 1000
+    config = tmp_path / "producer.properties"
+    config.write_text("retries=2147483647\nenable.idempotence=true\nreconnect.backoff.max.ms=500\n")
+    listen = f"127.0.0.1:{free_port()}"
+    options = ("--bootstrap-server", listen, "--topic", topic, "--command-config", str(config), "--throughput", "200")
+    with ThreadPoolExecutor(1) as threads:
+        with broker_process(tmp_path / "data", listen) as (process, _, _):
+            with Wire(listen) as wire:
+                wire.create(topic)
+                producing = threads.submit(run_program, "VerifiableProducer", *options, "--max-messages", str(count))
+                wait_until(lambda: wire.fetch(topic, 0).high_watermark >= 100 or producing.done(), True, timeout_s=60)
+            end(process)  # it drains, and ends with 0
+        with broker_process(tmp_path / "data", listen):
+            sent = json_lines(producing.result(timeout=90).stdout, "producer_send_success")
+            written = [int(message.value()) for message in read_committed(listen, topic)]
+    assert written == list(range(count))
+    assert sorted(int(str(line["value"])) for line in sent) == written

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ import pytest
 
 from headrace import AsyncQueue, Broker, Queue
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import create_topic
+from headrace.client.admin import alter_group_configs, create_topic
 from headrace.client.cluster import Cluster
 from headrace.queues.message import Message, QueueError
 from headrace.queues.worker import Worker
@@ -118,6 +119,35 @@ def test_what_a_function_leaves_undone_is_not_acknowledged(servers: str, name: s
 
     with pytest.raises(QueueError, match="yields"):
         queue.worker()(yields)
+
+
+def test_a_worker_has_its_own_back_off_and_otherwise_the_group_has_one(servers: str, name: str) -> None:
+    """A worker says how long a message is kept back; where nobody says so, the group's setting does."""
+    tries: list[float] = []
+
+    def fail_once(_: Message) -> None:
+        tries.append(time.monotonic())
+        if len(tries) == 1:
+            raise ValueError("not yet")
+
+    with Cluster(parse_bootstrap(servers)) as cluster:
+        for group, backoff_ms in ((name, "3600000"), (f"{name}-again", "700")):
+            alter_group_configs(cluster, group, changes={"headrace.retry.backoff.ms": backoff_ms})
+    with Queue(name, servers, group=name) as queue:
+        queue.put("work")
+        worker = queue.worker(retry_after="300ms")(fail_once)
+        with running(worker):
+            wait_until(lambda: worker.counts.done == 1, "it came again, and not after the group's hour")
+    assert tries[1] - tries[0] >= 0.29  # times are cut to milliseconds
+    with Queue(name, servers, group=f"{name}-again") as queue:
+        message = queue.get(PATIENCE_S)
+        assert message is not None
+        released = time.monotonic()
+        message.retry()
+        again = queue.get(PATIENCE_S)
+        assert again is not None
+        assert time.monotonic() - released >= 0.69
+        again.ack()
 
 
 def test_a_function_that_ends_its_thread_has_failed(servers: str, name: str) -> None:
