@@ -31,3 +31,12 @@ def nearest(
     for near in difflib.get_close_matches(word.lower(), names, n=1, cutoff=likeness):
         return f"did you mean {names[near]!r}?"
     return f"{what} {', '.join(names.values())}" if otherwise is None else otherwise
+
+
+def harmless(shown: str) -> str:
+    """A text with nothing in it that a terminal would obey: names and values are what anybody wrote."""
+    if shown.isprintable():
+        return shown
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else repr(character)[1:-1] for character in shown
+    )

@@ -130,6 +130,17 @@ def test_a_queue_is_listed_and_described_while_it_is_worked_on(headrace, broker,
     assert lines[1].endswith('{"n": 3}  [in flight, delivered 2 times]')
 
 
+def test_the_name_of_a_group_is_nothing_that_a_terminal_obeys(headrace, broker, emails):
+    with worker(broker, emails, "\x1b]0;owned\x07"):
+        pass
+    with worker(broker, emails, "\x1b[2J"):
+        pass
+    for command in (["queue", "list"], ["queue", "describe", emails], ["queue", "peek", emails], ["group", "list"]):
+        shown = headrace(*command)
+        assert "\\x1b" in shown.out + shown.err
+        assert "\x1b" not in shown.out + shown.err
+
+
 def test_peeking_takes_nothing(headrace, broker, emails):
     some_are_finished(broker, emails, f"{emails}-mailers")
     before = only_group(headrace, emails)

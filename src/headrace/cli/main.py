@@ -15,7 +15,7 @@ import click
 
 import headrace
 from headrace import extras
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, harmless
 from headrace.telemetry import logs
 
 _REMEDIES: Final = {
@@ -147,7 +147,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except HeadraceError as error:
-        click.echo(f"headrace: {error}", err=True)
+        click.echo(f"headrace: {harmless(str(error))}", err=True)
         sys.exit(1)
     except ModuleNotFoundError as error:
         if (missing := extras.missing_extra(error)) is None:

@@ -18,6 +18,7 @@ from headrace.dashboard.format import moment as human_time
 from headrace.dashboard.format import size as human_bytes
 from headrace.dashboard.format import text
 from headrace.dashboard.format import whole_duration as human_duration
+from headrace.errors import harmless
 
 __all__ = [
     "LiveView", "ProgressLine", "console", "error_console", "human_bytes", "human_count", "human_duration",
@@ -50,7 +51,7 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wrap
         side: Literal["left", "right"] = "right" if column.startswith(">") else "left"
         table.add_column(column.lstrip(">"), justify=side, no_wrap=not wraps)
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else escape(harmless(str(cell))) for cell in row))
     return table
 
 

@@ -34,6 +34,7 @@ from headrace.client.reader import ReadRecord, read_records
 from headrace.client.share_groups import ShareOffset, share_offsets
 from headrace.clock import SystemClock
 from headrace.delivery.letters import Letter
+from headrace.errors import harmless
 from headrace.model import TopicPartition
 from headrace.queues.message import QueueError
 from headrace.queues.moving import Mover, plan_purge
@@ -142,7 +143,7 @@ def describe(name: str, bootstrap: tuple[Address, ...], as_json: bool) -> None:
     for group in found.groups:
         terminal.print()
         members = "1 member" if group.members == 1 else f"{group.members} members"
-        terminal.print(Text.assemble((group.name, "bold"), f"  {group.state}, {members}"), soft_wrap=True)
+        terminal.print(Text.assemble((harmless(group.name), "bold"), f"  {group.state}, {members}"), soft_wrap=True)
         if group.letters:
             where = f"  dead letters in {group.letters.topic}: "
             terminal.print(Text.assemble(where, _letters_text(group.letters)), soft_wrap=True)

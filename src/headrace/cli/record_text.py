@@ -16,7 +16,7 @@ from rich.text import Text
 from headrace.cli.output import human_time, text
 from headrace.client.reader import ReadRecord
 from headrace.client.writer import NewRecord
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, harmless
 from headrace.records import Header
 
 TOMBSTONE = "∅ (tombstone)"
@@ -42,7 +42,7 @@ def as_line(read: ReadRecord, *, with_headers: bool) -> str:
 
 def as_coloured_line(read: ReadRecord, *, with_headers: bool) -> Text:
     """One record for a terminal: coloured, and with nothing in it that the terminal would obey."""
-    place, time, key, *headers, value = (_harmless(part) for part in _parts(read, with_headers=with_headers))
+    place, time, key, *headers, value = (harmless(part) for part in _parts(read, with_headers=with_headers))
     shown = Text.assemble((place, "cyan"), "  ", (time, "dim"), "  ", (key, "bold"), "  ")
     for header in headers:
         shown.append(header, "magenta").append("  ")
@@ -62,14 +62,6 @@ def _parts(read: ReadRecord, *, with_headers: bool) -> list[str]:
         parts.append(" ".join(f"{_name(header)}={text(header.value) or ''}" for header in record.headers))
     parts.append(TOMBSTONE if record.value is None else text(record.value) or "")
     return parts
-
-
-def _harmless(shown: str) -> str:
-    if shown.isprintable():
-        return shown
-    return "".join(
-        character if character.isprintable() or character in "\n\t" else repr(character)[1:-1] for character in shown
-    )
 
 
 def _name(header: Header) -> str:
