@@ -30,3 +30,14 @@ def test_a_reader_uncompresses_one_batch_at_a_time_and_hands_out_a_portion(monke
         offsets += [record.offset for record in records]
     assert offsets == list(range(18))
     assert reader.whole_offset == reader.offset == 18
+
+
+def test_a_batch_that_ends_with_a_portion_was_handed_out_as_a_whole():
+    """Otherwise groups have nothing of a batch with exactly as many records until something is appended behind it."""
+    log = new_log(MemoryFileSystem())
+    append(log, [Record(place, EPOCH_MS, None, b"v") for place in range(4)])
+    reader = Reader(log, 0)
+    assert len(run_through(reader.read(2, log.end_offset))) == 2
+    assert (reader.offset, reader.whole_offset) == (2, 0)
+    assert len(run_through(reader.read(2, log.end_offset))) == 2
+    assert (reader.offset, reader.whole_offset) == (4, 4)

@@ -213,14 +213,16 @@ class Reader:
     def __init__(self, log: Log, offset: int) -> None:
         self._log = log
         self.offset = offset  # of the next record: all before it were handed out, or are not to be
-        self._open: int | None = None  # where the batch begins of which some records were handed out
+        self._open: BatchHeader | None = None  # of the batch of which records were handed out, maybe all of them
         self._records: Iterator[Record] = iter(())
         self._batches: deque[_Batch] = deque()  # that were read, and follow it
 
     @property
     def whole_offset(self) -> int:
         """Up to where batches were handed out as a whole."""
-        return self.offset if self._open is None else self._open
+        if self._open is None or self.offset >= self._open.next_offset:
+            return self.offset
+        return self._open.base_offset
 
     def read(self, limit: int, before: int) -> Steps[list[Record]]:
         """No more than so many records, in steps, and no more than a portion of bytes unless one alone has more.
@@ -265,7 +267,7 @@ class Reader:
             self._records = self._records_in(header, body)
 
     def _records_in(self, header: BatchHeader, body: bytes) -> Iterator[Record]:
-        self._open = header.base_offset
+        self._open = header
         try:
             yield from decode(header, body)
         except RecordsError as error:
