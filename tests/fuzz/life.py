@@ -459,7 +459,7 @@ def live(seed: int, frames: int = FRAMES_A_LIFE, replayed: list[Event] | None = 
     async def simulate(chance: Random, clock: FakeClock) -> Counter[str]:
         loop = asyncio.get_running_loop()
         with ExitStack() as stack:
-            for module in ("connection", "turns", "throttling"):
+            for module in ("connection", "admission", "answers", "turns", "throttling"):
                 stack.enter_context(patch(f"headrace.broker.{module}.monotonic", loop.time))
             stack.enter_context(patch("headrace.broker.throttling.thread_time", lambda: 0.0))
             stack.enter_context(patch("os.statvfs", lambda _: _SOME_DISK))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker import connection, server
+from headrace.broker import admission, server
 from headrace.broker.config import Address, BrokerConfig, parse_listeners
 from headrace.broker.embedded import Broker
 from headrace.broker.limits import (
@@ -157,7 +157,7 @@ def test_a_listener_has_a_number_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_who_asks_for_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_FIRST_REQUEST_S", 0.2)
+    monkeypatch.setattr(admission, "_FIRST_REQUEST_S", 0.2)
     with running(socket_connection_setup_timeout_ms="200") as (broker, _), connect(broker) as silent:
         assert is_hung_up_on(silent)
 

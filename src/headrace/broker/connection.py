@@ -1,5 +1,7 @@
 """One client's connection: the socket and the event loop around a `Channel`, and requests handed to their handlers.
 
+Here it is read from, and kept from reading; `admission.py` lets the client in, and `answers.py` answers it.
+
 What always holds:
 - requests are handled as they come, and answered in that order, however long one of them waits; one that is handled in
   several turns is through before the next one begins;
@@ -7,52 +9,34 @@ What always holds:
 - a client that does not read its answers, or has too many requests under way, is not read from until it does: it holds
   up nobody else and costs no more memory; nor is one that has used more than its quota, for as long as that takes;
 - one connection holds the loop for a turn at most, whatever it has sent, and is never served within another's turn;
-- a client that has to log in is answered nothing before it has, and one request at a time until then;
-- once the broker ends, what was begun is answered and nothing is begun; then the client sees an orderly end;
-- whatever goes wrong while a request is handled, a malformed frame or a mistake of ours, closes this connection, with a
-  log line, and touches nothing else.
+- once the broker ends, what was begun is answered and nothing is begun; then the client sees an orderly end.
 """
 
 import asyncio
-import math
 import select
 import socket
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from types import GeneratorType
-from typing import Any, Protocol
 
-from headrace.broker.channel import MAX_PARTS, SHARED_BUFFER_BYTES, Channel, Sendable, Slot
-from headrace.broker.config import PLAINTEXT, Address
+from headrace.broker.admission import AdmittedConnection
+from headrace.broker.answers import Stream
+from headrace.broker.channel import SHARED_BUFFER_BYTES, Slot
+from headrace.broker.config import Address
 from headrace.broker.endpoint import Endpoint
-from headrace.broker.file_views import view_of
-from headrace.broker.handler import Answer, Context, Handled, Peer
+from headrace.broker.handler import Context, Handled, Peer
 from headrace.broker.handlers.api_versions import fallback
-from headrace.broker.limits import MAX_IN_FLIGHT, QUEUED_BYTES
+from headrace.broker.limits import QUEUED_BYTES
 from headrace.broker.load import LARGE_TURNS, Share
-from headrace.broker.metrics import ApiStats, Rejected
 from headrace.broker.registry import HANDLERS, SERVED
 from headrace.broker.runtime import Runtime
 from headrace.broker.throttling import Meter
-from headrace.broker.turns import COUNTED_S, QUEUED_TURN_S, ROUND_S, TURN_S, Deferred, Steps, run_until
-from headrace.errors import HeadraceError
+from headrace.broker.turns import COUNTED_S, QUEUED_TURN_S, ROUND_S, TURN_S, Steps, run_until
 from headrace.protocol.api import ApiKey
-from headrace.protocol.codec import decode_prefix, decoding_prefix, releasing
-from headrace.protocol.errors import FrameTooLarge, UnsupportedVersion
-from headrace.protocol.frame import RequestHeader, decode_request_header, encoding_response_parts
-from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from headrace.protocol.codec import decode_prefix, decoding_prefix
+from headrace.protocol.errors import UnsupportedVersion
+from headrace.protocol.frame import RequestHeader, decode_request_header
 from headrace.protocol.schema import Message, Struct
-from headrace.security.login import MAX_TOKEN_BYTES, Login, Outcome, State
-from headrace.security.principal import ANONYMOUS, Principal
-from headrace.security.scram import HASHES
-from headrace.telemetry import audit
-from headrace.telemetry.audit import Caller
-from headrace.telemetry.logs import get_logger
-
-_log = get_logger(__name__)
 
 # A frame up to this size is decoded in one step: less than a turn, if it is nothing but tiny entries.
 _DECODED_AT_ONCE_BYTES = 4 * 1024
@@ -62,78 +46,34 @@ _LOOK_S = 0.5  # for the end of a client that is not read from
 _HUNG_UP = getattr(select, "POLLRDHUP", 0)  # where there is none, poll tells of it unasked, as of errors
 _LINGER_S = 0.5  # so long a client has to hang up, once it was told that nothing more comes
 
-_FIRST_REQUEST_S = 30.0  # until somebody who need not log in asks for something
-_TOO_LATE = "TLS, the login or the first request took too long"
 _SILENT_S = 1.0  # in the midst of a request, while others wait for the memory that it holds
 _SLOWEST_S = 10.0  # for a whole request, while others wait
 _HANDSHAKE = int(ApiKey.SASL_HANDSHAKE).to_bytes(2, "big")  # how its frames begin
-_BY_PASSWORD = ("PLAIN", *HASHES)
-_TLS_BEGINS = 0x1603  # the first bytes of a TLS handshake, where a frame has its size
 
 
 def _waits_for_others(slot: Slot) -> bool:
     return not slot.is_ready and slot.stats is not None and slot.stats.waits_for_others
 
 
-class Stream(Protocol):
-    """What a connection needs of a socket, whether it is one or TLS over one."""
-
-    def fileno(self) -> int: ...
-    def recv_into(self, buffer: memoryview, /) -> int: ...
-    def sendmsg(self, parts: list[Sendable], /) -> int: ...
-    def getsockname(self) -> Any: ...
-    def getpeername(self) -> Any: ...
-    def shutdown(self, how: int, /) -> None: ...
-    def close(self) -> None: ...
-
-
-class Connection:
-    # Not for the memory: an object of more than thirty attributes loses CPython's quick look-ups, a tenth of a request.
+class Connection(AdmittedConnection):
     __slots__ = (
         "_advertised",
-        "_began_s",
-        "_channel",
-        "_client",
-        "_endpoint",
-        "_evaluated",
-        "_fd",
         "_has_place",
         "_holds",
         "_is_draining",
         "_is_parked",
         "_is_queued",
         "_is_reading",
-        "_is_taking",
         "_is_through",
-        "_is_writing",
         "_load",
-        "_login",
-        "_loop",
-        "_max_under_way",
-        "_metrics",
         "_muted",
         "_on_close",
         "_peer",
-        "_principal",
-        "_runtime",
-        "_setup",
-        "_share",
-        "_socket",
-        "_stats",
         "_steps",
         "_steps_bytes",
         "_steps_turns",
-        "_tasks",
-        "_turns",
-        "_view_of",
         "_watch",
-        "host",
-        "is_closed",
-        "last_active",
-        "listener",
     )
-
-    max_parts = MAX_PARTS  # in one call that sends
 
     def __init__(
         self,
@@ -144,65 +84,25 @@ class Connection:
         shared: bytearray,
         on_close: Callable[["Connection"], None],
     ) -> None:
-        self._socket = sock
-        self._fd = sock.fileno()
-        self._runtime = runtime
-        self._turns = runtime.turns
-        self._loop = loop
+        host, port = sock.getsockname()[:2]
+        super().__init__(sock, Share(runtime.load, self), endpoint, runtime, loop, shared)
         self._on_close = on_close
         self._load = runtime.load
-        self._share = Share(runtime.load, self)
-        max_bytes = runtime.config.number("socket.request.max.bytes")
-        self._channel = Channel(shared, max_bytes, self._share, runtime.turns.run)
-        self._channel.max_under_way = self._max_under_way = runtime.config.number(MAX_IN_FLIGHT)
-        self._endpoint = endpoint
-        host, port = sock.getsockname()[:2]
         self._advertised = endpoint.advertise(Address(host.removeprefix("::ffff:"), port))
-        client, client_port = sock.getpeername()[:2]
-        self._client = (str(client).removeprefix("::ffff:"), client_port)  # ACLs name an IPv4 host as such
-        self._peer = Peer(client_port, hold=self._hold)
+        self._peer = Peer(self._client[1], hold=self._hold)
         self._watch: asyncio.TimerHandle | None = None  # for its end, while it is not read from
         self._holds = 0  # requests that have to be through before the next is taken, whatever they wait for
-        self.host = self._client[0]
-        self.listener = endpoint.listener.name
-        self._metrics = runtime.metrics
-        self._stats: ApiStats  # of the request that is being handled, and since when it is
-        self._began_s = 0.0
-        self._principal = ANONYMOUS
-        self._view_of = view_of
-        self._login = self._begin_login(endpoint)
-        self._evaluated: asyncio.Future[Outcome] | None = None  # the token that a thread looks at
         self._steps: Steps[None] | None = None  # of the request that is being handled
         self._steps_bytes = 0  # how large it is
         self._steps_turns = 0  # how many turns it has had that were not enough
         self._is_parked = False  # until other large requests are through
         self._has_place = False  # among the large requests that are not parked
         self._is_reading = False
-        self._is_writing = False
-        self._is_taking = False  # frames, just now
         self._is_queued = False  # to take frames when our turn comes
         self._is_draining = False  # the broker ends
         self._is_through = False  # everything is answered, and the client knows that nothing more will come
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.is_closed = False
-        self.last_active = time.monotonic()
         self._muted: asyncio.TimerHandle | None = None
-        self._setup: asyncio.TimerHandle | None = None
-        setup_s = (
-            endpoint.setup_s if endpoint.listener.protocol != PLAINTEXT else max(endpoint.setup_s, _FIRST_REQUEST_S)
-        )
-        self._setup = loop.call_later(setup_s, self._refuse, _TOO_LATE, Rejected.SETUP_TIMEOUT)
         self._read()
-
-    def __repr__(self) -> str:
-        return f"{self._client}"
-
-    def _begin_login(self, endpoint: Endpoint) -> Login | None:
-        if endpoint.logins is None:
-            return None
-        self._channel.max_frame_bytes = endpoint.logins.max_request_bytes
-        self._channel.max_under_way = 1
-        return endpoint.logins.begin()
 
     # --- in
 
@@ -392,103 +292,7 @@ class Connection:
                 decoding = meter.timed(decoding)
             return self._handle_in_steps(decoding, lambda body: run(context, body), header)
         body, _ = decode_prefix(api.request, version, frame, position)
-        answer = run(context, body)
-        if isinstance(answer, GeneratorType):
-            return self._finish_in_steps(answer, header)
-        return self._take_answer(answer, header)  # type: ignore[arg-type]  # no steps
-
-    # --- logins
-
-    def _log_in(self, login: Login, frame: memoryview) -> bool:
-        """Take a step of a login; whether the request is to be handled as any other."""
-        if login.state is State.BARE_TOKENS:
-            self._take_token(login, bytes(frame), None)
-            return False
-        api, header, position = decode_request_header(frame)
-        if api.key == ApiKey.API_VERSIONS and not login.is_open:
-            if login.ask_versions():
-                return True
-        elif api.key == ApiKey.SASL_HANDSHAKE:
-            if login.is_open and not login.begin_again(monotonic()):
-                return True
-            self._channel.max_under_way = 1
-            request, _ = decode_prefix(SaslHandshakeRequest, header.request_api_version, frame, position)
-            answer = login.choose(request.mechanism, header.request_api_version)
-            if answer is not None:
-                self._answer_login(answer, header, f"mechanism {request.mechanism!r}" if answer.error_code else "")
-                return False
-        elif api.key == ApiKey.SASL_AUTHENTICATE and login.state in (State.TOKENS, State.OTHER_MECHANISM):
-            token, _ = decode_prefix(SaslAuthenticateRequest, header.request_api_version, frame, position)
-            self._take_token(login, bytes(token.auth_bytes), header)
-            return False
-        self._refuse("the login has expired" if login.is_open else f"{api.key.name} before the login is over")
-        return False
-
-    def _take_token(self, login: Login, token: bytes, header: RequestHeader | None) -> None:
-        """Evaluate a token, in a thread if that is work; the next request waits until it is answered."""
-        logins = self._endpoint.logins
-        assert logins is not None
-        now_ms = self._runtime.now_ms()
-        if len(token) > MAX_TOKEN_BYTES:  # those that wait for a thread are kept until then
-            self._refuse(f"a token of {len(token):,} bytes: {MAX_TOKEN_BYTES:,} are the most")
-            return
-        if not login.is_slow:
-            self._end_step(login, login.step(token, now_ms, monotonic()), header)
-            return
-        slot = self._channel.open_slot()  # keeps the next request waiting
-        self._evaluated = future = self._loop.run_in_executor(
-            logins.threads_for(login), login.step, token, now_ms, monotonic()
-        )
-
-        def done(outcome: asyncio.Future[Outcome]) -> None:
-            if self.is_closed or outcome.cancelled():
-                return
-            if error := outcome.exception():
-                self._fail(error)  # type: ignore[arg-type]  # an Exception
-            else:
-                self._end_step(login, outcome.result(), header, slot)
-
-        future.add_done_callback(done)
-
-    def _end_step(self, login: Login, outcome: Outcome, header: RequestHeader | None, slot: Slot | None = None) -> None:
-        if login.is_open and login.principal is not None:
-            user, logins = self.password_user, self._endpoint.logins
-            if user is not None and logins is not None and not logins.users.has(user):
-                self._refuse("the user was removed during the login")  # while a thread looked at the password
-                return
-            self._principal = login.principal
-            self._channel.max_frame_bytes = self._runtime.config.number("socket.request.max.bytes")
-            self._channel.max_under_way = self._max_under_way
-            self._end_setup()
-            self._record_login(login.mechanism)
-        self._answer_login(outcome.response, header, outcome.refusal, slot)
-
-    def _answer_login(
-        self,
-        answer: SaslHandshakeResponse | SaslAuthenticateResponse,
-        header: RequestHeader | None,
-        refusal: str,
-        slot: Slot | None = None,
-    ) -> None:
-        """Answer; somebody who is refused waits for it a while, so that guessing is slow, and is closed then."""
-        slot = slot or self._channel.open_slot()
-        parts: list[Any] = []
-        if header is not None:
-            for _ in encoding_response_parts(answer, header.request_api_version, header.correlation_id, parts):
-                pass
-        elif isinstance(answer, SaslAuthenticateResponse) and not refusal:
-            parts = [len(answer.auth_bytes).to_bytes(4, "big") + bytes(answer.auth_bytes)]
-        if not refusal:
-            self._fill(slot, parts)
-            return
-        logins = self._endpoint.logins
-        assert logins is not None
-
-        def end() -> None:
-            self._fill(slot, parts)
-            self._refuse(f"the login failed: {refusal}")
-
-        self._loop.call_later(logins.delay_s, end)
+        return self._take_handled(run(context, body), header)
 
     def _handle_in_steps(
         self, decoding: Steps[tuple[Message, int]], run: Callable[[Message], Handled], header: RequestHeader
@@ -501,147 +305,7 @@ class Connection:
         finally:
             self._release(held)
 
-    def _take_handled(self, handled: Handled, header: RequestHeader) -> Steps[None] | None:
-        if isinstance(handled, GeneratorType):
-            return self._finish_in_steps(handled, header)
-        return self._take_answer(handled, header)  # type: ignore[arg-type]  # no steps
-
-    def _finish_in_steps(self, handling: Steps[Answer], header: RequestHeader) -> Steps[None]:
-        steps = self._take_answer((yield from handling), header)  # without a name: it is let go of in steps, too
-        if steps is not None:
-            yield from steps
-
-    def _release(self, held: list[Struct]) -> None:
-        """Let go of a large request or answer, in turns."""
-        self._turns.later(lambda: self._turns.run(releasing(held), QUEUED_TURN_S))
-
-    def _take_answer(self, answer: Answer, header: RequestHeader) -> Steps[None] | None:
-        """Send an answer that is there, or see that it is sent when it is."""
-        if answer is None:
-            now_s = monotonic()
-            self._stats.finish(self.last_active, self._began_s, now_s, now_s)
-            return None
-        slot = self._channel.open_slot()
-        slot.stats = self._stats
-        slot.received_s = self.last_active
-        slot.began_s = self._began_s
-        version, correlation_id = header.request_api_version, header.correlation_id
-        if isinstance(answer, Message):
-            return self._answer(slot, answer, version, correlation_id)
-        slot.handled_s = monotonic()
-        if isinstance(answer, Deferred):
-            slot.promise = answer  # type: ignore[assignment]  # of whatever, it can be abandoned
-            answer.then(lambda message: self._answer_later(slot, message, version, correlation_id), self._fail)
-        else:
-            task = self._loop.create_task(self._await(answer, slot, version, correlation_id))
-            self._tasks.add(task)
-            task.add_done_callback(lambda task: self._forget_task(task, answer))
-        return None
-
-    def _forget_task(self, task: asyncio.Task[None], answer: Coroutine[Any, Any, Message | None]) -> None:
-        self._tasks.discard(task)
-        answer.close()  # it has not even begun if the client left at once
-
-    async def _await(
-        self, answer: Coroutine[Any, Any, Message | None], slot: Slot, version: int, correlation_id: int
-    ) -> None:
-        try:
-            message = await answer
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this client's alone
-            self._fail(error)
-            return
-        self._answer_later(slot, message, version, correlation_id)
-
-    # --- out
-
-    def _answer_later(self, slot: Slot, message: Message | None, version: int, correlation_id: int) -> None:
-        """Answer what had to wait; called from anywhere, so nothing is raised."""
-        if self.is_closed:
-            return
-        if message is None:  # what was asked for could not be written down: the client is to ask again
-            self.close()
-            return
-        try:
-            steps = self._answer(slot, message, version, correlation_id)
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
-            return
-        if steps is not None:
-            self._turns.run(self._guard(steps))
-
-    def _guard(self, steps: Steps[None]) -> Steps[None]:
-        try:
-            yield from steps
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
-
-    def _answer(self, slot: Slot, message: Message, version: int, correlation_id: int) -> Steps[None] | None:
-        """Put an answer in its place, and send what can be sent; what is left of a long one is returned as steps."""
-        parts: list[Any] = []
-        encoding = encoding_response_parts(message, version, correlation_id, parts)
-        for _ in encoding:
-            return self._answer_in_steps(slot, [message], encoding, parts)
-        if slot.stats is not None:
-            slot.stats.count_errors(message)
-        self._fill(slot, parts)
-        return None
-
-    def _answer_in_steps(self, slot: Slot, held: list[Struct], encoding: Steps[None], parts: list[Any]) -> Steps[None]:
-        try:
-            yield
-            yield from encoding
-            if slot.stats is not None:
-                yield from slot.stats.count_errors_in_steps(held[0])  # type: ignore[arg-type]  # a message
-            self._fill(slot, parts)
-        finally:
-            self._release(held)
-
-    def _fill(self, slot: Slot, parts: list[Any]) -> None:
-        if self.is_closed:
-            return
-        if self._channel.fill(slot, parts, monotonic()) and not self._is_writing and not self._is_taking:
-            self._send()
-
-    def _on_writable(self) -> None:
-        if not self._turns.is_over:  # else the loop comes back
-            began_s = monotonic()
-            self._send()
-            self._turns.spend(monotonic() - began_s)
-
-    def _send(self) -> None:
-        """Write as much as the socket takes within a turn; the rest when it takes more, and others were served."""
-        channel = self._channel
-        now_s = monotonic()
-        end_s = now_s + TURN_S
-        try:
-            while channel.has_unsent:
-                if now_s >= end_s:
-                    self._wait_to_write()
-                    return
-                parts = channel.gather(self._view_of, self.max_parts)
-                try:
-                    sent = self._socket.sendmsg(parts)
-                except (BlockingIOError, InterruptedError):
-                    channel.sent(parts, 0)
-                    self._wait_to_write()
-                    return
-                except OSError:
-                    self.close()
-                    return
-                channel.sent(parts, sent)
-                now_s = monotonic()
-                if self._is_writing:  # one that takes its answers slowly is not idle
-                    self.last_active = now_s
-        except Exception as error:  # noqa: BLE001 - a file that cannot be read, or was cut
-            self._fail(error)
-            return
-        if self._is_writing:
-            self._is_writing = False
-            self._loop.remove_writer(self._fd)
-        if self._share.unsent_bytes:
-            self._channel.hold_unsent()
-        if not self._is_taking:
-            self._resume()
+    # --- who has to wait
 
     def _resume(self) -> None:
         """Go on with the requests that had to wait, if nothing keeps them waiting any more.
@@ -699,14 +363,6 @@ class Connection:
         """Take requests again, unless there is another reason not to."""
         self._channel.is_muted = self._is_draining or self._holds > 0 or self._muted is not None
         self._resume()
-
-    def _wait_to_write(self) -> None:
-        self._channel.hold_unsent()
-        if not self._is_writing:
-            self._is_writing = True
-            self._loop.add_writer(self._fd, self._on_writable)
-        if self._channel.is_full:
-            self._pause()
 
     # --- the end
 
@@ -779,71 +435,6 @@ class Connection:
             what = "does not take its answers" if self._share.unsent_bytes else "has sent half a request"
             self._runtime.limits.reach(QUEUED_BYTES, f"{self} {what}, and others wait for the memory that this needs")
             self.close()
-
-    def _end_setup(self) -> None:
-        if self._setup:
-            self._setup.cancel()
-            self._setup = None
-
-    def _refuse(self, reason: str, kind: Rejected = Rejected.LOGIN) -> None:
-        """Close on somebody who does not get in; there may be many of them, so not each has a line in the log."""
-        if not self.is_closed:
-            self._metrics.rejected[kind] += 1
-            listener = self._endpoint.listener.name
-            self._endpoint.refusals.warning("connection refused", client=repr(self), listener=listener, reason=reason)
-            self._record_refusal(reason)
-            self.close()
-
-    # --- what is recorded of it
-
-    @property
-    def password_user(self) -> str | None:
-        """Who has logged in here by a password."""
-        login = self._login
-        return login.principal.name if login and login.principal and login.mechanism in _BY_PASSWORD else None
-
-    def end_login(self) -> None:
-        """Answer what is under way, and nothing that comes after it."""
-        if self._login:
-            self._login.expires_s = -math.inf
-
-    def _caller(self, principal: str) -> Caller:
-        return Caller(principal, str(Address(*self._client)), None, self.listener)
-
-    def _record_login(self, how: str) -> None:
-        if self._runtime.audit.wants(audit.LOGINS):
-            self._runtime.audit.record(audit.LOGIN, audit.OK, self._caller(str(self._principal)), mechanism=how)
-
-    def _record_refusal(self, reason: str) -> None:
-        login = self._login
-        name = (login.claimed or (login.principal.name if login.principal else "")) if login else ""
-        caller = self._caller(str(Principal(name)) if name else "")
-        key = (name, self._client[0], self.listener, reason)
-        record = self._runtime.audit.record_often
-        record(audit.FAILED_LOGINS, audit.LOGIN, audit.DENIED, caller, key, reason=reason)
-
-    def _fail(self, error: Exception) -> None:
-        """Close because of an error: the client's own, which it is told in the log, or a mistake of ours."""
-        if self.is_closed:
-            return
-        is_tls = isinstance(error, FrameTooLarge) and error.size >> 16 == _TLS_BEGINS
-        if isinstance(error, HeadraceError) and self._login is not None and not self._login.is_open and not is_tls:
-            self._refuse(str(error))
-            return
-        is_large, is_ours = isinstance(error, FrameTooLarge), not isinstance(error, HeadraceError)
-        kind = Rejected.FRAME_TOO_LARGE if is_large else Rejected.FAILURE if is_ours else Rejected.INVALID_REQUEST
-        self._metrics.rejected[kind] += 1
-        if is_tls:
-            self._endpoint.refusals.warning(
-                "connection closed: the client speaks TLS, and this listener does not",
-                client=repr(self),
-                hint="have it use the port of an SSL or SASL_SSL listener",
-            )
-        elif isinstance(error, HeadraceError):
-            _log.warning("connection closed", client=repr(self), reason=str(error))
-        else:
-            _log.failure("connection closed: a request failed", error, client=repr(self))
-        self.close()
 
     def close(self) -> None:
         """Let go of the socket; whatever was under way for it is forgotten."""

@@ -1,0 +1,249 @@
+"""The side of a connection that answers: what handlers return, encoded in turns and written as the socket takes it.
+
+What always holds:
+- answers leave in the order of their requests, however long one of them waits (`channel.py`);
+- nothing that is awaited raises into whoever it was awaited from: an error closes this connection, and touches nothing
+  else;
+- encoding and sending keep to a turn; what is left waits for the next one, and large answers are let go of in turns.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Coroutine
+from time import monotonic
+from types import GeneratorType
+from typing import Any, Protocol
+
+from headrace.broker.channel import MAX_PARTS, Channel, Sendable, Slot
+from headrace.broker.file_views import view_of
+from headrace.broker.handler import Answer, Handled
+from headrace.broker.load import Share
+from headrace.broker.metrics import ApiStats
+from headrace.broker.runtime import Runtime
+from headrace.broker.turns import QUEUED_TURN_S, TURN_S, Deferred, Steps
+from headrace.protocol.codec import releasing
+from headrace.protocol.frame import RequestHeader, encoding_response_parts
+from headrace.protocol.schema import Message, Struct
+
+
+class Stream(Protocol):
+    """What a connection needs of a socket, whether it is one or TLS over one."""
+
+    def fileno(self) -> int: ...
+    def recv_into(self, buffer: memoryview, /) -> int: ...
+    def sendmsg(self, parts: list[Sendable], /) -> int: ...
+    def getsockname(self) -> Any: ...
+    def getpeername(self) -> Any: ...
+    def shutdown(self, how: int, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class AnsweringConnection:
+    # Not for the memory: an object of more than thirty attributes loses CPython's quick look-ups, a tenth of a request.
+    __slots__ = (
+        "_began_s",
+        "_channel",
+        "_fd",
+        "_is_taking",
+        "_is_writing",
+        "_loop",
+        "_runtime",
+        "_share",
+        "_socket",
+        "_stats",
+        "_tasks",
+        "_turns",
+        "_view_of",
+        "is_closed",
+        "last_active",
+    )
+
+    max_parts = MAX_PARTS  # in one call that sends
+
+    def __init__(
+        self, sock: Stream, share: Share, runtime: Runtime, loop: asyncio.AbstractEventLoop, shared: bytearray
+    ) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._runtime = runtime
+        self._turns = runtime.turns
+        self._loop = loop
+        self._share = share
+        max_bytes = runtime.config.number("socket.request.max.bytes")
+        self._channel = Channel(shared, max_bytes, share, runtime.turns.run)
+        self._stats: ApiStats  # of the request that is being handled, and since when it is
+        self._began_s = 0.0
+        self._view_of = view_of
+        self._is_writing = False
+        self._is_taking = False  # frames, just now
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_closed = False
+        self.last_active = monotonic()
+
+    @abstractmethod
+    def _pause(self) -> None:
+        """Read no more from the client."""
+
+    @abstractmethod
+    def _resume(self) -> None:
+        """Go on with the requests that had to wait."""
+
+    @abstractmethod
+    def _fail(self, error: Exception) -> None:
+        """Close because of an error."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the socket."""
+
+    # --- what handlers return
+
+    def _take_handled(self, handled: Handled, header: RequestHeader) -> Steps[None] | None:
+        if isinstance(handled, GeneratorType):
+            return self._finish_in_steps(handled, header)
+        return self._take_answer(handled, header)  # type: ignore[arg-type]  # no steps
+
+    def _finish_in_steps(self, handling: Steps[Answer], header: RequestHeader) -> Steps[None]:
+        steps = self._take_answer((yield from handling), header)  # without a name: it is let go of in steps, too
+        if steps is not None:
+            yield from steps
+
+    def _take_answer(self, answer: Answer, header: RequestHeader) -> Steps[None] | None:
+        """Send an answer that is there, or see that it is sent when it is."""
+        if answer is None:
+            now_s = monotonic()
+            self._stats.finish(self.last_active, self._began_s, now_s, now_s)
+            return None
+        slot = self._channel.open_slot()
+        slot.stats = self._stats
+        slot.received_s = self.last_active
+        slot.began_s = self._began_s
+        version, correlation_id = header.request_api_version, header.correlation_id
+        if isinstance(answer, Message):
+            return self._answer(slot, answer, version, correlation_id)
+        slot.handled_s = monotonic()
+        if isinstance(answer, Deferred):
+            slot.promise = answer  # type: ignore[assignment]  # of whatever, it can be abandoned
+            answer.then(lambda message: self._answer_later(slot, message, version, correlation_id), self._fail)
+        else:
+            task = self._loop.create_task(self._await(answer, slot, version, correlation_id))
+            self._tasks.add(task)
+            task.add_done_callback(lambda task: self._forget_task(task, answer))
+        return None
+
+    def _forget_task(self, task: asyncio.Task[None], answer: Coroutine[Any, Any, Message | None]) -> None:
+        self._tasks.discard(task)
+        answer.close()  # it has not even begun if the client left at once
+
+    async def _await(
+        self, answer: Coroutine[Any, Any, Message | None], slot: Slot, version: int, correlation_id: int
+    ) -> None:
+        try:
+            message = await answer
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this client's alone
+            self._fail(error)
+            return
+        self._answer_later(slot, message, version, correlation_id)
+
+    def _answer_later(self, slot: Slot, message: Message | None, version: int, correlation_id: int) -> None:
+        """Answer what had to wait; called from anywhere, so nothing is raised."""
+        if self.is_closed:
+            return
+        if message is None:  # what was asked for could not be written down: the client is to ask again
+            self.close()
+            return
+        try:
+            steps = self._answer(slot, message, version, correlation_id)
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+            return
+        if steps is not None:
+            self._turns.run(self._guard(steps))
+
+    def _guard(self, steps: Steps[None]) -> Steps[None]:
+        try:
+            yield from steps
+        except Exception as error:  # noqa: BLE001
+            self._fail(error)
+
+    def _answer(self, slot: Slot, message: Message, version: int, correlation_id: int) -> Steps[None] | None:
+        """Put an answer in its place, and send what can be sent; what is left of a long one is returned as steps."""
+        parts: list[Any] = []
+        encoding = encoding_response_parts(message, version, correlation_id, parts)
+        for _ in encoding:
+            return self._answer_in_steps(slot, [message], encoding, parts)
+        if slot.stats is not None:
+            slot.stats.count_errors(message)
+        self._fill(slot, parts)
+        return None
+
+    def _answer_in_steps(self, slot: Slot, held: list[Struct], encoding: Steps[None], parts: list[Any]) -> Steps[None]:
+        try:
+            yield
+            yield from encoding
+            if slot.stats is not None:
+                yield from slot.stats.count_errors_in_steps(held[0])  # type: ignore[arg-type]  # a message
+            self._fill(slot, parts)
+        finally:
+            self._release(held)
+
+    def _release(self, held: list[Struct]) -> None:
+        """Let go of a large request or answer, in turns."""
+        self._turns.later(lambda: self._turns.run(releasing(held), QUEUED_TURN_S))
+
+    # --- out
+
+    def _fill(self, slot: Slot, parts: list[Any]) -> None:
+        if self.is_closed:
+            return
+        if self._channel.fill(slot, parts, monotonic()) and not self._is_writing and not self._is_taking:
+            self._send()
+
+    def _on_writable(self) -> None:
+        if not self._turns.is_over:  # else the loop comes back
+            began_s = monotonic()
+            self._send()
+            self._turns.spend(monotonic() - began_s)
+
+    def _send(self) -> None:
+        """Write as much as the socket takes within a turn; the rest when it takes more, and others were served."""
+        channel = self._channel
+        now_s = monotonic()
+        end_s = now_s + TURN_S
+        try:
+            while channel.has_unsent:
+                if now_s >= end_s:
+                    self._wait_to_write()
+                    return
+                parts = channel.gather(self._view_of, self.max_parts)
+                try:
+                    sent = self._socket.sendmsg(parts)
+                except (BlockingIOError, InterruptedError):
+                    channel.sent(parts, 0)
+                    self._wait_to_write()
+                    return
+                except OSError:
+                    self.close()
+                    return
+                channel.sent(parts, sent)
+                now_s = monotonic()
+                if self._is_writing:  # one that takes its answers slowly is not idle
+                    self.last_active = now_s
+        except Exception as error:  # noqa: BLE001 - a file that cannot be read, or was cut
+            self._fail(error)
+            return
+        if self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._fd)
+        if self._share.unsent_bytes:
+            self._channel.hold_unsent()
+        if not self._is_taking:
+            self._resume()
+
+    def _wait_to_write(self) -> None:
+        self._channel.hold_unsent()
+        if not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self._fd, self._on_writable)
+        if self._channel.is_full:
+            self._pause()
