@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +17,13 @@ from headrace.client.errors import ClientError
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from headrace.queues.message import Lapsed, Message, QueueError
 from headrace.queues.worker import Worker
+from headrace.security.acl import Operation, PatternType, Permission, ResourceType
+from tests.conformance.clients.sharing import ACCEPT, Sharer
+from tests.conformance.clients.wire import Wire
 from tests.integration.waiting import wait_until
 
 PATIENCE_S = 60
@@ -202,3 +208,28 @@ def test_a_result_that_cannot_be_put_leaves_its_message_undone(broker: Broker) -
         finish(queue, message, "huge-results", "fits")  # it is still in hand
         wait_until(lambda: queue.depth() == 0, "the message is not done")
     assert committed(broker.bootstrap_servers, "huge-results") == [b'"fits"']
+
+
+def test_whoever_may_not_write_with_a_transactional_id_cannot_acknowledge_with_it(tmp_path: Path) -> None:
+    settings = {"authorization": "on", "allow.everyone.if.no.acl.found": "true"}
+    with Broker(tmp_path, settings=settings) as broker, Wire(broker.bootstrap_servers) as wire:
+        with Queue("secrets", broker) as queue:
+            queue.put("one")
+            take(queue).retry()
+            assert queue.flush(PATIENCE_S)
+        somebody_else = AclCreation(
+            resource_type=ResourceType.TRANSACTIONAL_ID,
+            resource_name="theirs",
+            resource_pattern_type=PatternType.LITERAL,
+            principal="User:somebody",
+            host="*",
+            operation=Operation.WRITE,
+            permission_type=Permission.ALLOW,
+        )
+        assert wire.ask(CreateAclsRequest(creations=[somebody_else])).results[0].error_code == 0
+        sharer = Sharer(wire, "secrets", "secrets")
+        sharer.join()
+        sharer.fetch_some()
+        answer = sharer.acknowledge((0, 0, [ACCEPT]), transactional_id="theirs", producer_id=1, producer_epoch=0)
+        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert sharer.acknowledge((0, 0, [ACCEPT])).responses[0].partitions[0].error_code == 0
