@@ -204,12 +204,11 @@ PORTION: Final = 16 * 1024  # entries that are written at once
 class _Portion:
     """Entries in memory, by term."""
 
-    __slots__ = ("count", "end", "places")
+    __slots__ = ("count", "places")
 
     def __init__(self) -> None:
         self.places: dict[Term, list[tuple[int, int]]] = {}
         self.count = 0
-        self.end = 0
 
     def entries(self) -> Iterator[Entry]:
         return (Entry(term, *place) for term, places in self.places.items() for place in places)
@@ -242,13 +241,13 @@ class LiveIndex:
         for term, at, offset in entries_of(events):
             portion.places.setdefault(term, []).append((at, offset))
             portion.count += 1
-        portion.end = self.end = end
+        self.end = end
 
     def begin_portion(self) -> Callable[[], None]:
         """What writes all that is in memory; meanwhile more may be noted."""
-        portion = self.portions[-1]
+        portion, end = self.portions[-1], self.end
         self.portions = (portion, _Portion())
-        return lambda: self.index.write(portion.entries(), portion.end)
+        return lambda: self.index.write(portion.entries(), end)
 
     def end_portion(self) -> None:
         """It was written."""
