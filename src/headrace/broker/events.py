@@ -11,7 +11,6 @@ memory than a few portions, however much is in the log.
 """
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -40,7 +39,15 @@ from headrace.protocol.errors import ErrorCode
 from headrace.records import BatchHeader, Record, RecordsError, build_batch, headers_in, records_of
 from headrace.records.record import body_of, decode
 from headrace.storage.errors import LogDeleted, OffsetOutOfRange, StorageError
-from headrace.storage.event_index import MEMORY, PORTION, EventIndex, LiveIndex, remove_index
+from headrace.storage.event_index import (
+    MEMORY,
+    PORTION,
+    EventIndex,
+    IndexFailed,
+    LiveIndex,
+    is_damage,
+    remove_index,
+)
 from headrace.storage.filesystem import OsFileSystem
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
@@ -107,7 +114,7 @@ class PartitionEvents:
                     return
                 except Lost:
                     self._is_built.clear()  # what is in memory may not be in the log any more
-                except (StorageError, sqlite3.Error, OSError) as error:
+                except (StorageError, IndexFailed, OSError) as error:
                     self._is_built.clear()
                     await self._fail(error)
         finally:
@@ -118,10 +125,10 @@ class PartitionEvents:
         if not self._is_failing:
             _log.error("an index of events cannot be kept now", log=str(self._log.topic_partition), reason=str(error))
         self._is_failing = True
-        if self._index is not None and isinstance(error, sqlite3.DatabaseError):
+        if self._index is not None and isinstance(error, IndexFailed):
             index, self._index = self._index, None
             await self._runtime.in_background(index.close)
-            if not isinstance(error, sqlite3.OperationalError):  # it is damaged
+            if is_damage(error):
                 await self._runtime.in_background(self._remove_files)
         await asyncio.sleep(RETRY_S)
 

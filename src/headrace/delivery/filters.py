@@ -27,7 +27,7 @@ from headrace.records.record import Record
 _LONGEST: Final = 4096  # characters
 _DEEPEST: Final = 50
 # Bytes of a value whose fields are looked at, as large as a message may be by default. A parse cannot be interrupted,
-# nor does it let others run in a thread: whoever matches it holds up all others for as long, some 20 ms.
+# nor does it let others run in a thread: whoever matches it holds up all others for as long: 50 ms on a slow machine.
 LARGEST_JSON: Final = 1024 * 1024
 
 Truth = bool | None  # None: unknown

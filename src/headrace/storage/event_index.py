@@ -11,9 +11,10 @@ format, is made anew from the log. One thread writes at a time, and others read 
 """
 
 import sqlite3
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple, TypeVar
 
 from headrace.delivery.events import Entry, Event, Term, entries_of
@@ -29,6 +30,14 @@ create table if not exists facts (format integer not null, owner text not null, 
 create table if not exists runs (id integer primary key, level integer not null);
 """
 T = TypeVar("T")
+
+IndexFailed = sqlite3.Error
+"""What everything here raises, besides what files do."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a failure means that the file is of no use any more."""
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
 
 
 class _Run(NamedTuple):
@@ -60,6 +69,8 @@ class EventIndex:
         self.place = 0  # up to where the log is in here
         self.runs: tuple[_Run, ...] = ()  # oldest first
         self._connections: list[sqlite3.Connection] = []
+        self._writing = threading.Lock()
+        self._reading: list[threading.Lock] = []
         try:
             self._open()
         except sqlite3.DatabaseError:
@@ -85,7 +96,10 @@ class EventIndex:
         return connection
 
     def _open_reader(self) -> "IndexReader":
-        return IndexReader(self, self._writer if self._path == MEMORY else self._connect())
+        lock = self._writing if self._path == MEMORY else threading.Lock()
+        if lock is not self._writing:
+            self._reading.append(lock)
+        return IndexReader(self, self._writer if self._path == MEMORY else self._connect(), lock)
 
     def clear(self) -> None:
         """Forget everything, to begin anew."""
@@ -95,16 +109,25 @@ class EventIndex:
         self._open()
 
     def close(self) -> None:
-        for connection in self._connections:
-            with suppress(sqlite3.Error):
-                connection.close()
-        self._connections.clear()
+        """Close it once nobody reads or writes: the driver would crash the process."""
+        with ExitStack() as stack:
+            for lock in (self._writing, *self._reading):
+                stack.enter_context(lock)
+            for connection in self._connections:
+                with suppress(sqlite3.Error):
+                    connection.close()
+            self._connections.clear()
+            self._reading.clear()
 
     # --- writing, in one thread at a time
 
     def write(self, entries: Iterable[Entry], place: int) -> None:
         """Take in what comes next of the log, up to `place`."""
         portion = sorted(entries)
+        with self._writing:
+            self._write(portion, place)
+
+    def _write(self, portion: list[Entry], place: int) -> None:
         with self._writer as connection:
             connection.execute("begin")
             if portion:
@@ -150,9 +173,10 @@ def _read_runs(connection: sqlite3.Connection) -> tuple[_Run, ...]:
 class IndexReader:
     """Looks terms up, on a connection of its own."""
 
-    def __init__(self, index: EventIndex, connection: sqlite3.Connection) -> None:
+    def __init__(self, index: EventIndex, connection: sqlite3.Connection, lock: threading.Lock) -> None:
         self._index = index
         self._connection = connection
+        self._lock = lock  # for as long as it reads
 
     def find(self, term: Term, at: int, limit: int) -> list[tuple[int, int]]:
         """Places of a term from `at` on, ascending, with their offsets; no more than so many."""
@@ -186,16 +210,17 @@ class IndexReader:
         return self._read(ask)
 
     def _read(self, ask: Callable[[Sequence[_Run]], T]) -> T:
-        while True:
-            runs = self._index.runs
-            try:
-                return ask(runs)
-            except sqlite3.OperationalError:
-                # A merge has removed a run meanwhile, and made one with all that was in it.
-                if _read_runs(self._connection) == runs:
-                    raise
-                if self._index.runs is runs:
-                    self._index.runs = _read_runs(self._connection)
+        with self._lock:
+            while True:
+                runs = self._index.runs
+                try:
+                    return ask(runs)
+                except sqlite3.OperationalError:
+                    # A merge has removed a run meanwhile, and made one with all that was in it.
+                    if _read_runs(self._connection) == runs:
+                        raise
+                    if self._index.runs is runs:
+                        self._index.runs = _read_runs(self._connection)
 
 
 PORTION: Final = 16 * 1024  # entries that are written at once

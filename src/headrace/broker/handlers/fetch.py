@@ -6,7 +6,6 @@ forgotten if its client leaves. One of many partitions is read in steps.
 """
 
 import asyncio
-import sqlite3
 
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.fetches import PartitionKey, Session
@@ -25,6 +24,7 @@ from headrace.protocol.messages.fetch import (
     PartitionData,
 )
 from headrace.protocol.schema import Message, Uuid
+from headrace.storage.event_index import IndexFailed
 from headrace.storage.log import Log
 
 BY_ID_SINCE = 13
@@ -88,7 +88,7 @@ async def _answer_selected(ctx: Context, request: FetchRequest) -> FetchResponse
         data.high_watermark = data.last_stable_offset = end = ctx.broker.high_watermark(log)
         data.log_start_offset = log.start_offset
         selected = await ctx.broker.look_up(lambda: events.select(selection, partition.fetch_offset, limit, end))
-    except (HeadraceError, OSError, sqlite3.Error) as error:
+    except (HeadraceError, OSError, IndexFailed) as error:
         data.error_code = code_of(error) if isinstance(error, HeadraceError) else ErrorCode.KAFKA_STORAGE_ERROR
         data.high_watermark = -1
         return response
