@@ -184,7 +184,8 @@ public class QueueLoad {
                 try (consumer) {
                     consumer.subscribe(List.of(queue));
                     while (true) {
-                        for (var record : consumer.poll(Duration.ofSeconds(10))) {
+                        // What was acknowledged is told by the next poll: a long one tells it late, when all wait for more.
+                        for (var record : consumer.poll(Duration.ofMillis(50))) {
                             seen.receive(record.value());
                             consumer.acknowledge(record, AcknowledgeType.ACCEPT);
                         }

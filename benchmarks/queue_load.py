@@ -23,7 +23,7 @@ from pipelines_process import Failed, Peak
 
 PARTITIONS = 4  # of a topic; RabbitMQ's queue is one
 PREFETCH = 100
-IN_FLIGHT = 2_000  # messages in a queue that is called empty: some for every consumer
+IN_FLIGHT = 2_000  # messages in a queue that is called empty; more where consumers have as many in their hands
 # Members learn by heartbeats what they are assigned: with the default of five seconds a run is mostly waiting for that.
 SETTINGS = {"group.share.min.heartbeat.interval.ms": "1000", "group.share.heartbeat.interval.ms": "1000"}
 _PATIENCE_S = 1800.0  # for a backlog of ten million
@@ -115,7 +115,7 @@ class Contender:
                 seconds=seconds,
                 rate=rate,
                 held=waiting,
-                window=waiting or IN_FLIGHT,
+                window=waiting or max(IN_FLIGHT, 3 * consumers * prefetch),
                 prefetch=prefetch,
                 gaps=int(prefetch == 1),
             )
