@@ -24,7 +24,7 @@ from headrace.protocol.schema import Buffer, Uuid
 from headrace.records import headers_in
 
 _LAST_VERSION_BY_NAME = 12
-_ASKED_ANEW = 4  # times, before a topic counts as another one
+_ASKED_ANEW = 4  # more times, before a topic counts as another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +152,13 @@ class Fetcher:
         What was last heard of may be the one before it, also by a broker that hears of the news later than others.
         """
         topic, wanted = self._cluster.topic(name), self._ids.get(name)
-        for pause in self._cluster.retry.at_most(_ASKED_ANEW).pauses():
-            if is_known_as(topic, wanted):
-                break
+        if is_known_as(topic, wanted):
+            return topic
+        for pause in (0.0, *self._cluster.retry.at_most(_ASKED_ANEW).pauses()):
+            self._cluster.pause(pause)
             topic = self._cluster.topic(name, refresh=True)
-            if not is_known_as(topic, wanted):
-                self._cluster.pause(pause)
+            if is_known_as(topic, wanted):
+                return topic
         check_id(topic, wanted)
         return topic
 

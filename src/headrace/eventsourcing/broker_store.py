@@ -5,7 +5,6 @@ broker refuses it if an event is not the next one of its stream, or if something
 events of a stream, or of a query, by an index. The topic is a Kafka topic like any other to everybody who reads it.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from headrace.eventsourcing.event_records import (
     records_of_append,
 )
 from headrace.eventsourcing.model import ALL, ANY, Appended, Condition, Query, StoredEvent, StreamAppend, check_append
+from headrace.eventsourcing.pool import Pool
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records import build_batch
@@ -53,50 +53,27 @@ _EVENT_BYTES: Final = 1024  # as a guess
 _WINDOW, _LARGEST_WINDOW = 128, 16 * 1024  # events that are read at once from the end on
 
 
-class Pool:
-    """Connections to a cluster for several threads: each has one for as long as it asks something."""
+class ClusterPool(Pool[Cluster]):
+    """Clients of a cluster, which connect anew by themselves."""
 
     def __init__(self, connect: Callable[[], Cluster]) -> None:
-        self._connect = connect
-        self._free: list[Cluster] = []
-        self._lock = threading.Lock()
-        self.is_closed = False
+        super().__init__(connect, outlives_errors=True)
 
     @contextmanager
     def take(self) -> Iterator[Cluster]:
-        """A connection; whatever fails on it is `StoreUnavailable`."""
-        if self.is_closed:
-            raise StoreUnavailable("the store was closed: open it again")
-        with self._lock:
-            cluster = self._free.pop() if self._free else None
-        cluster = cluster or self._connect()
-        try:
-            yield cluster
-        except ClientError as error:
-            raise StoreUnavailable(str(error)) from error
-        finally:
-            self._give_back(cluster)
-
-    def _give_back(self, cluster: Cluster) -> None:
-        with self._lock:
-            if self.is_closed:
-                cluster.close()
-            else:
-                self._free.append(cluster)
-
-    def close(self) -> None:
-        with self._lock:
-            self.is_closed = True
-            for cluster in self._free:
-                cluster.close()
-            self._free.clear()
+        """A client; whatever fails on it is `StoreUnavailable`."""
+        with self.borrow() as cluster:
+            try:
+                yield cluster
+            except ClientError as error:
+                raise StoreUnavailable(str(error)) from error
 
 
 class BrokerEventStore:
     """An event store in a topic, which is made if it is not there."""
 
     def __init__(self, connect: Callable[[], Cluster], topic: str) -> None:
-        self._pool = Pool(connect)
+        self._pool = ClusterPool(connect)
         self._where = TopicPartition(topic, 0)
         try:
             self._open(topic)

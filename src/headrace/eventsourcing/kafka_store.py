@@ -27,7 +27,7 @@ from headrace.client.reader import read_records
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import send
 from headrace.delivery import events as wire
-from headrace.eventsourcing.broker_store import KEPT, Pool, read_backward
+from headrace.eventsourcing.broker_store import KEPT, ClusterPool, read_backward
 from headrace.eventsourcing.errors import (
     BoundaryConflict,
     Conflict,
@@ -80,7 +80,7 @@ class KafkaEventStore:
     """
 
     def __init__(self, connect: Callable[[], Cluster], topic: str, *, index: str = MEMORY) -> None:
-        self._pool = Pool(connect)
+        self._pool = ClusterPool(connect)
         self._where = TopicPartition(topic, 0)
         self._lock = threading.RLock()  # for the index, and for whoever writes
         self._transaction: Transaction | None = None

@@ -7,7 +7,6 @@ A read asks for one page after another and holds nothing in between: what a read
 """
 
 import json
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from headrace.eventsourcing.errors import StoreUnavailable, UnsupportedFormat
 from headrace.eventsourcing.model import ALL, Appended, Criterion, NewEvent, Query, Snapshot, StoredEvent
+from headrace.eventsourcing.pool import Pool
 from headrace.stores.sql.database import Database
 from headrace.stores.sql.statements import TableName, quote
 
@@ -25,43 +25,6 @@ _FIRST_PAGE, _LARGEST_PAGE = 500, 10_000  # events
 _PAGE_BYTES: Final = 4 << 20
 D = TypeVar("D", bound=Database)
 Where = tuple[str, list[Any]]
-
-
-class Pool(Generic[D]):
-    """Connections, each used by one call at a time; as many as there are calls at once."""
-
-    def __init__(self, make: Callable[[], D]) -> None:
-        self._make = make
-        self._idle: list[D] = []
-        self._lock = threading.Lock()
-        self.is_closed = False
-
-    @contextmanager
-    def borrow(self) -> Iterator[D]:
-        if self.is_closed:
-            raise StoreUnavailable("the event store is closed: open it again")
-        try:
-            db = self._idle.pop()
-        except IndexError:
-            db = self._make()
-        try:
-            yield db
-        except BaseException:
-            db.close()  # with whatever it was about to do, and the locks it may hold
-            raise
-        with self._lock:
-            is_kept = not self.is_closed
-            if is_kept:
-                self._idle.append(db)
-        if not is_kept:
-            db.close()
-
-    def close(self) -> None:
-        with self._lock:
-            self.is_closed = True
-            idle, self._idle = self._idle, []
-        for db in idle:
-            db.close()
 
 
 class SqlEventStore(ABC, Generic[D]):
