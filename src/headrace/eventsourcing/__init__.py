@@ -2,7 +2,8 @@
 
 `model.py` is what an event is, `store.py` the contract of a store, `event_types.py` how plain dataclasses become
 events. `aggregate.py` is how commands become events and events state, `repository.py` handles commands with all that.
-A store is in memory (`memory.py`), or in tables (`sql.py`) of SQLite or PostgreSQL.
+A store is in memory (`memory.py`), in tables (`sql.py`) of SQLite or PostgreSQL, or in a topic (`broker_store.py`,
+`kafka_store.py`); `opening.py` has each by its address.
 
 What always holds: what was acknowledged is stored whole and durably, a decision that another writer overtook is a
 `Conflict` and never lost, and a reader that goes on from its position misses nothing.
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         StreamAppend,
         where,
     )
+    from headrace.eventsourcing.opening import open_store
     from headrace.eventsourcing.postgres_store import postgres
     from headrace.eventsourcing.repository import AsyncRepository, Repository, Snapshots
     from headrace.eventsourcing.sqlite_store import sqlite
@@ -37,7 +39,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ALL", "ANY", "NEW", "Aggregate", "Appended", "AsyncRepository", "BoundaryConflict", "Condition", "Conflict",
     "EventSourcingError", "EventStore", "EventTypes", "MemoryStore", "NewEvent", "Query", "Refused", "Repository",
-    "Snapshots", "StoredEvent", "StreamAppend", "event", "postgres", "refuse", "sqlite", "upcast", "where",
+    "Snapshots", "StoredEvent", "StreamAppend", "event", "open_store", "postgres", "refuse", "sqlite", "upcast",
+    "where",
 ]  # fmt: skip
 
 _HOMES = {
@@ -57,6 +60,7 @@ _HOMES = {
         "StreamAppend",
         "where",
     ),
+    "opening": ("open_store",),
     "postgres_store": ("postgres",),
     "repository": ("AsyncRepository", "Repository", "Snapshots"),
     "sqlite_store": ("sqlite",),

@@ -69,6 +69,10 @@ class UndecodableEvent(EventSourcingError):
     """A stored event, or a snapshot, that is not what its class wants."""
 
 
+class InvalidStore(EventSourcingError):
+    """An address that names no store of events."""
+
+
 class StoreUnavailable(EventSourcingError):
     """The store cannot be reached now. Only here an append may be stored all the same: repeat it by its command id."""
 
