@@ -65,6 +65,7 @@ SUMMARIES = {
     "tail": "Show the records of a topic, and wait for more.",
     "group": "Look at consumer groups, move them, delete them.",
     "queue": "Look at queues, send dead letters back, purge and move messages.",
+    "events": "Look into a store of events, and at what was at any time.",
     "user": "Add users who log in by a password, list them, remove them.",
     "acl": "Say who may do what on a broker with authorisation.",
     "quota": "Say how much clients may use.",

@@ -86,8 +86,8 @@ _PIPE_EVERY_S: Final = 2.0
 class ProgressLine:
     """On standard error, so that what a program reads is the result alone."""
 
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
+    def __init__(self, doing: str, what: str = "records") -> None:
+        self._doing, self._what = doing, what
         self._is_terminal = sys.stderr.isatty()
         self._shown_s = 0.0
         self._begun_s = time.monotonic()
@@ -100,7 +100,7 @@ class ProgressLine:
             click.echo("", err=True)
 
     def show(self, done: int, total: int) -> None:
-        """So many records of about so many; not every call is shown, but the first one is, and the last."""
+        """So many of about so many; not every call is shown, but the first one is, and the last."""
         now_s = time.monotonic()
         every_s = _TERMINAL_EVERY_S if self._is_terminal else _PIPE_EVERY_S
         if now_s - self._shown_s < every_s and done < total:
@@ -108,6 +108,6 @@ class ProgressLine:
         self._shown_s = now_s
         share = f" ({min(done / total, 1):.0%})" if total else ""
         rate = done / (now_s - self._begun_s) if now_s > self._begun_s else 0.0
-        pace = f", {rate:,.0f} records/s" if done else ""
-        line = f"{self._doing}: {done:,} of {total:,} records{share}{pace}"
+        pace = f", {rate:,.0f} {self._what}/s" if done else ""
+        line = f"{self._doing}: {done:,} of {total:,} {self._what}{share}{pace}"
         click.echo(f"\r{line:<79}" if self._is_terminal else line, nl=not self._is_terminal, err=True)

@@ -32,8 +32,21 @@ from headrace.eventsourcing.event_records import (
     read_events,
     records_of_append,
 )
-from headrace.eventsourcing.model import ALL, ANY, Appended, Condition, Query, StoredEvent, StreamAppend, check_append
+from headrace.eventsourcing.model import (
+    ALL,
+    ANY,
+    Appended,
+    Condition,
+    Query,
+    StoredEvent,
+    StreamAppend,
+    StreamInfo,
+    check_append,
+    where,
+)
 from headrace.eventsourcing.pool import Pool
+from headrace.eventsourcing.store import OnProgress
+from headrace.eventsourcing.stream_list import list_streams_in
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records import build_batch
@@ -219,6 +232,12 @@ class BrokerEventStore:
             if selected.next_offset <= first:
                 return  # nothing is left, though there should be: it was deleted
             first = selected.next_offset
+
+    def list_streams(
+        self, category: str = "", *, after: str = "", on_progress: OnProgress | None = None
+    ) -> Iterator[StreamInfo]:
+        query = where(category=category) if category else ALL
+        return list_streams_in(self.read(query), after, self.last_position(), on_progress)
 
     # --- waiting
 

@@ -43,7 +43,20 @@ from headrace.eventsourcing.event_records import (
     read_stored,
     records_of_append,
 )
-from headrace.eventsourcing.model import ALL, ANY, Appended, Condition, Query, StoredEvent, StreamAppend, check_append
+from headrace.eventsourcing.model import (
+    ALL,
+    ANY,
+    Appended,
+    Condition,
+    Query,
+    StoredEvent,
+    StreamAppend,
+    StreamInfo,
+    check_append,
+    where,
+)
+from headrace.eventsourcing.store import OnProgress
+from headrace.eventsourcing.stream_list import list_streams_in
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records import Record, build_batch, headers_in, records_of
@@ -348,6 +361,12 @@ class KafkaEventStore:
                 number = end
             if number == before:
                 number += 1  # it was deleted
+
+    def list_streams(
+        self, category: str = "", *, after: str = "", on_progress: OnProgress | None = None
+    ) -> Iterator[StreamInfo]:
+        query = where(category=category) if category else ALL
+        return list_streams_in(self.read(query), after, self.last_position(), on_progress)
 
     # --- waiting
 

@@ -15,8 +15,11 @@ from headrace.eventsourcing.model import (
     Snapshot,
     StoredEvent,
     StreamAppend,
+    StreamInfo,
+    category_of,
     check_append,
 )
+from headrace.eventsourcing.store import OnProgress
 
 
 class MemoryStore:
@@ -90,6 +93,17 @@ class MemoryStore:
             event = self._events[index]
             if query.matches(event.stream, event):
                 yield event
+
+    def list_streams(
+        self,
+        category: str = "",
+        *,
+        after: str = "",
+        on_progress: OnProgress | None = None,  # noqa: ARG002 - it takes no time
+    ) -> Iterator[StreamInfo]:
+        for name in sorted(self._streams):
+            if name > after and category in ("", category_of(name)):
+                yield StreamInfo(name, len(self._streams[name]))
 
     def last_position(self) -> int:
         return len(self._events)

@@ -69,6 +69,13 @@ class StoredEvent(NamedTuple):
         return f"event {self.version} of stream {self.stream!r} (position {self.position})"
 
 
+class StreamInfo(NamedTuple):
+    """A stream, and the version it is at."""
+
+    name: str
+    version: int
+
+
 class Matched(Protocol):
     """What a query looks at, of a new event as of a stored one."""
 

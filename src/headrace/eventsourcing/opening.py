@@ -27,30 +27,30 @@ TABLE: Final = "headrace_events"
 _FORMS: Final = "write sqlite:///path, postgresql://user@host/database, kafka://host:port/topic or memory:"
 
 
-def open_store(url: str) -> EventStore:
-    """The store at an address; its tables or its topic are made if they are not there."""
+def open_store(url: str, *, create: bool = True) -> EventStore:
+    """The store at an address; its tables or its topic are made if they are not there, unless not to `create`."""
     open_it = _KINDS.get(urlsplit(url).scheme)
     if open_it is None:  # the address itself is not shown: it may hold a password
         scheme = urlsplit(url).scheme
         raise InvalidStore(f"{scheme + ':…' if scheme else 'a path'!r} is not the address of an event store: {_FORMS}")
-    return open_it(url)
+    return open_it(url, create)
 
 
-def _open_sqlite(url: str) -> EventStore:
+def _open_sqlite(url: str, create: bool) -> EventStore:
     from headrace.eventsourcing.sqlite_store import sqlite
 
     parts = urlsplit(url)
     path = unquote(parts.path).removeprefix("/")
     if parts.netloc or not path:
         raise InvalidStore("sqlite:… names no file: write sqlite:///relative.db or sqlite:////absolute.db")
-    return sqlite(path, _take_table(url)[1])
+    return sqlite(path, _take_table(url)[1], create=create)
 
 
-def _open_postgres(url: str) -> EventStore:
+def _open_postgres(url: str, create: bool) -> EventStore:
     from headrace.eventsourcing.postgres_store import postgres
 
     plain, table = _take_table(url)
-    return postgres(plain, table)
+    return postgres(plain, table, create=create)
 
 
 def _take_table(url: str) -> tuple[str, str]:
@@ -61,7 +61,7 @@ def _take_table(url: str) -> tuple[str, str]:
     return urlunsplit(parts._replace(query=others)), dict(parse_qsl(parts.query)).get("table", TABLE)
 
 
-def _open_topic(url: str) -> EventStore:
+def _open_topic(url: str, create: bool) -> EventStore:
     from headrace.eventsourcing.broker_store import BrokerEventStore
     from headrace.eventsourcing.kafka_store import KafkaEventStore
 
@@ -80,16 +80,18 @@ def _open_topic(url: str) -> EventStore:
     try:
         with connect() as cluster:
             is_ours = FEATURE in cluster.any_broker().features
+            if not create:
+                cluster.topic(topic)  # raises for one that is not there
     except ClientError as error:
         raise StoreUnavailable(str(error)) from error
     return BrokerEventStore(connect, topic) if is_ours else KafkaEventStore(connect, topic, **options)
 
 
-def _open_memory(_: str) -> EventStore:
+def _open_memory(_: str, __: bool) -> EventStore:
     return MemoryStore()
 
 
-_KINDS: Final[Mapping[str, Callable[[str], EventStore]]] = {
+_KINDS: Final[Mapping[str, Callable[[str, bool], EventStore]]] = {
     "sqlite": _open_sqlite,
     "postgresql": _open_postgres,
     "postgres": _open_postgres,

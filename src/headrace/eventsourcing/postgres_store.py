@@ -37,14 +37,16 @@ class PostgresEventStore(SqlEventStore[PostgresDatabase]):
 
     engine, text, binary = PostgresDatabase, 'text COLLATE "C"', "bytea"
 
-    def __init__(self, url: str, table: str = "headrace_events", schema: str = "public") -> None:
+    def __init__(
+        self, url: str, table: str = "headrace_events", schema: str = "public", *, create: bool = True
+    ) -> None:
         self._url = url
         self._settled = 0
         name = TableName(table, schema)
         self._sequence = name.with_suffix("position")
         self._append, self._horizon = name.with_suffix("append"), name.with_suffix("settled")
         self._channel = f"{schema}.{table}"
-        super().__init__(name, self._connect)
+        super().__init__(name, self._connect, create=create)
         with self._reachable() as db:
             [(self._oid,)] = db.run("SELECT to_regclass(?)::oid::bigint", (str(name),))
 
@@ -317,8 +319,10 @@ _MARKS: Final = (
 )
 
 
-def postgres(url: str, table: str = "headrace_events", schema: str = "public") -> PostgresEventStore:
-    """Keep events in a PostgreSQL database, in tables whose names begin with `table`."""
+def postgres(
+    url: str, table: str = "headrace_events", schema: str = "public", *, create: bool = True
+) -> PostgresEventStore:
+    """Keep events in a PostgreSQL database, in tables whose names begin with `table`; `create` them if need be."""
     if not url.startswith(("postgresql://", "postgres://")):
         raise InvalidAppend("events in PostgreSQL need a URL such as postgresql://user@host:5432/database")
-    return PostgresEventStore(url, table, schema)
+    return PostgresEventStore(url, table, schema, create=create)

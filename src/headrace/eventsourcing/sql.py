@@ -12,9 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from headrace.eventsourcing.errors import StoreUnavailable, UnsupportedFormat
-from headrace.eventsourcing.model import ALL, Appended, Criterion, NewEvent, Query, Snapshot, StoredEvent
+from headrace.eventsourcing.errors import InvalidStore, StoreUnavailable, UnsupportedFormat
+from headrace.eventsourcing.model import (
+    ALL,
+    Appended,
+    Criterion,
+    NewEvent,
+    Query,
+    Snapshot,
+    StoredEvent,
+    StreamInfo,
+)
 from headrace.eventsourcing.pool import Pool
+from headrace.eventsourcing.store import OnProgress
 from headrace.stores.sql.database import Database
 from headrace.stores.sql.statements import TableName, quote
 
@@ -34,14 +44,17 @@ class SqlEventStore(ABC, Generic[D]):
     text: ClassVar[str]  # the type of a text that is ordered by its code points
     binary: ClassVar[str]
 
-    def __init__(self, table: TableName, connect: Callable[[], D]) -> None:
+    def __init__(self, table: TableName, connect: Callable[[], D], *, create: bool = True) -> None:
         self.table = table
         self.tags = table.with_suffix("tags")
         self.snapshots = table.with_suffix("snapshots")
         self.format = table.with_suffix("format")
         self.pool = Pool(connect)
         with self._reachable() as db:
-            self._prepare(db)
+            if create:
+                self._prepare(db)
+            elif not self._is_ready(db):
+                raise InvalidStore(f"there is no event store {table.plain!r} in {self}: check its address")
 
     @abstractmethod
     def create_tables(self, db: D) -> None:
@@ -193,6 +206,30 @@ class SqlEventStore(ABC, Generic[D]):
             parts.append(" AND ".join(where) or "1 = 1")
             values += more
         return " OR ".join(f"({part})" for part in parts), values
+
+    def list_streams(
+        self, category: str = "", *, after: str = "", on_progress: OnProgress | None = None
+    ) -> Iterator[StreamInfo]:
+        where, values = "stream > ?", list[Any]()
+        if category:  # by the index: what is before the dot begins with the category, or nearly so
+            where += " AND stream >= ? AND stream < ? AND (stream = ? OR stream >= ?)"
+            values = [category, f"{category}.", category, f"{category}-"]
+        events, total = 0, self.last_position() if on_progress is not None else 0
+        while True:
+            with self._reachable() as db:
+                rows = self.rows(
+                    db,
+                    f"SELECT stream, max(version) FROM {self.table} WHERE {where} "  # noqa: S608
+                    f"GROUP BY stream ORDER BY stream LIMIT {_FIRST_PAGE}",
+                    (after, *values),
+                )
+            yield from (StreamInfo(*row) for row in rows)
+            events += sum(row[1] for row in rows)
+            if on_progress is not None:
+                on_progress(events, total)
+            if len(rows) < _FIRST_PAGE:
+                return
+            after = rows[-1][0]
 
     def close(self) -> None:
         self.pool.close()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.eventsourcing.errors import BoundaryConflict, Conflict, StoreUnavailable
+from headrace.eventsourcing.errors import BoundaryConflict, Conflict, InvalidStore, StoreUnavailable
 from headrace.eventsourcing.model import ANY, Appended, Condition, StreamAppend, check_append
 from headrace.eventsourcing.sql import COLUMNS, SqlEventStore, cells_of
 from headrace.stores.sql.statements import TableName
@@ -35,12 +35,14 @@ class SqliteEventStore(SqlEventStore[SqliteDatabase]):
 
     engine, text, binary = SqliteDatabase, "TEXT", "BLOB"
 
-    def __init__(self, path: str | Path, table: str = "headrace_events") -> None:
+    def __init__(self, path: str | Path, table: str = "headrace_events", *, create: bool = True) -> None:
         self.path = Path(path)
+        if not create and not self.path.is_file():
+            raise InvalidStore(f"there is no file {self.path}: check the store's address")
         self._waiting: deque[_Pending] = deque()
         self._writing = threading.Lock()
         self._committed = threading.Condition()
-        super().__init__(TableName(table), self._connect)
+        super().__init__(TableName(table), self._connect, create=create)
         self._last = f"SELECT seq FROM sqlite_sequence WHERE name = '{self.table.name.replace(chr(39), chr(39) * 2)}'"  # noqa: S608
 
     def _connect(self) -> SqliteDatabase:
@@ -169,6 +171,6 @@ class SqliteEventStore(SqlEventStore[SqliteDatabase]):
             self._committed.notify_all()
 
 
-def sqlite(path: str | Path, table: str = "headrace_events") -> SqliteEventStore:
-    """Keep events in a SQLite file, in tables whose names begin with `table`."""
-    return SqliteEventStore(path, table)
+def sqlite(path: str | Path, table: str = "headrace_events", *, create: bool = True) -> SqliteEventStore:
+    """Keep events in a SQLite file, in tables whose names begin with `table`; `create` them if they are not there."""
+    return SqliteEventStore(path, table, create=create)

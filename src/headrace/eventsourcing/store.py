@@ -11,10 +11,22 @@ What always holds:
 - A store may be used by several threads at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from headrace.eventsourcing.model import ALL, Appended, Condition, Query, Snapshot, StoredEvent, StreamAppend
+from headrace.eventsourcing.model import (
+    ALL,
+    Appended,
+    Condition,
+    Query,
+    Snapshot,
+    StoredEvent,
+    StreamAppend,
+    StreamInfo,
+)
+
+OnProgress = Callable[[int, int], None]
+"""Called with how many events were looked at, and how many there are, about."""
 
 
 class EventStore(Protocol):
@@ -57,6 +69,15 @@ class EventStore(Protocol):
 
         Never beyond what `last_position` answers: what was appended may be seen a moment later, if an append that began
         before has not ended. By stream it is seen at once.
+        """
+        ...
+
+    def list_streams(
+        self, category: str = "", *, after: str = "", on_progress: OnProgress | None = None
+    ) -> Iterator[StreamInfo]:
+        """The streams whose names come after a name, of one category or all, in the order of their names.
+
+        However many there are, they are not all in memory. A store without a list of them reads its events for it.
         """
         ...
 

@@ -291,6 +291,25 @@ class EventStoreContract:
         first = next(iter(store.read())).position
         assert found(where(types=["opened"]), after=first, limit=2) == b"35"
 
+    def test_streams_are_listed_by_name(self, store: EventStore) -> None:
+        names = ["account-2", "account", "account-10", "accounts-1", "account!", "account.", "bank-é", "bank-z", "a"]
+        store.append([StreamAppend(name, [made()] * (number + 1)) for number, name in enumerate(names)])
+        put(store, "bank-z")
+        listed = {each.name: each.version for each in store.list_streams()}
+        assert listed == {name: number + 1 + (name == "bank-z") for number, name in enumerate(names)}
+        assert list(listed) == sorted(names)
+        assert [each.name for each in store.list_streams("account")] == ["account", "account-10", "account-2"]
+        assert [each.name for each in store.list_streams("account", after="account-10")] == ["account-2"]
+        assert [each.name for each in store.list_streams(after="bank")] == ["bank-z", "bank-é"]
+        assert list(store.list_streams("nothing")) == []
+
+    def test_more_streams_than_a_page_has(self, store: EventStore) -> None:
+        store.append([StreamAppend(f"s-{number:04}", [made()]) for number in range(1_234)])
+        seen: list[tuple[int, int]] = []
+        listed = list(store.list_streams(on_progress=lambda *progress: seen.append(progress)))
+        assert [each.name for each in listed] == [f"s-{number:04}" for number in range(1_234)]
+        assert all(0 < done <= total and total >= 1_234 for done, total in seen)
+
     # --- several at once
 
     def test_no_conflict_is_lost_and_no_event_either(self, open_store: Any) -> None:
