@@ -14,7 +14,8 @@
 
 Which function is meant for what is read from the annotation of its second parameter. A decision is an event, several,
 or None; it may be `async`. `evolve` returns the new state, or None if it changed the given one. An event that no
-function evolves leaves the state as it is.
+function evolves leaves the state as it is, and so does one that was redacted (`Redacted`), unless there is a function
+for those.
 
 What always holds: state is a fold of events and of nothing else. A fold has a fingerprint of its code, by which a
 snapshot of another one is known; code of other packages is not looked into: give the aggregate another `version` then.
@@ -31,6 +32,7 @@ from headrace.errors import nearest
 from headrace.eventsourcing.errors import InvalidCommand, InvalidEventType, Refused
 from headrace.eventsourcing.event_types import EVENT_TYPES, EventTypes, dump, load
 from headrace.eventsourcing.model import StoredEvent, check_name
+from headrace.eventsourcing.traces import Redacted
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -121,14 +123,18 @@ class Aggregate(Generic[S]):
         after = evolver(state, event)
         return state if after is None else after
 
-    def fold(self, state: S, events: Iterable[StoredEvent]) -> tuple[S, StoredEvent | None]:
-        """The state after stored events, and the last of them."""
+    def fold(
+        self, state: S, events: Iterable[StoredEvent], passed_by: list[StoredEvent] | None = None
+    ) -> tuple[S, StoredEvent | None]:
+        """The state after stored events, and the last of them; redacted ones that were `passed_by` are added there."""
         last, decode, evolvers = None, self.types.decode, self._evolvers
         for last in events:
             event = decode(last)
             evolver = evolvers.get(type(event))
             if evolver is not None and (after := evolver(state, event)) is not None:
                 state = after
+            elif passed_by is not None and type(event) is Redacted and evolver is None:
+                passed_by.append(last)
         return state, last
 
     # --- snapshots

@@ -6,20 +6,21 @@ events of a stream, or of a query, by an index. The topic is a Kafka topic like 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Final
+from typing import Final, NoReturn
 
 from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError, Refused
+from headrace.client.errors import ClientError, Refused, UnknownTopic
 from headrace.client.events import FEATURE, Selected, append_events, select_events
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.delivery.events import Selection
 from headrace.eventsourcing.errors import (
     BoundaryConflict,
     Conflict,
+    ErasureRefused,
     EventSourcingError,
     InvalidAppend,
     StoreUnavailable,
@@ -37,6 +38,7 @@ from headrace.eventsourcing.model import (
     ANY,
     Appended,
     Condition,
+    NewEvent,
     Query,
     StoredEvent,
     StreamAppend,
@@ -81,12 +83,45 @@ class ClusterPool(Pool[Cluster]):
             except ClientError as error:
                 raise StoreUnavailable(str(error)) from error
 
+    def has_topic(self, topic: str) -> bool:
+        with self.take() as cluster:
+            try:
+                cluster.topic(topic)
+            except UnknownTopic:
+                return False
+            return True
 
-class BrokerEventStore:
+
+class UnchangingTopic:
+    """What stores in topics say about erasure: a log is not changed, and loses no more than its beginning."""
+
+    def redact(self, event: StoredEvent, stand_in: bytes, trace: NewEvent) -> NoReturn:  # noqa: ARG002
+        raise ErasureRefused(f"{event} is in a topic, whose records are never changed: keep events that may have to be "
+                             "redacted in SQLite or PostgreSQL, or encrypt what they hold")  # fmt: skip
+
+    def archive(
+        self,
+        stream: str,
+        contents: Iterable[tuple[int, bytes]],  # noqa: ARG002
+        trace: NewEvent,  # noqa: ARG002
+        expected: int,  # noqa: ARG002
+    ) -> NoReturn:
+        raise ErasureRefused(f"stream {stream!r} is in a topic, which loses events of all streams or of none: archive "
+                             "streams that are in SQLite or PostgreSQL")  # fmt: skip
+
+    def find_archived(self, query: Query) -> None:  # noqa: ARG002
+        return None
+
+    def find_snapshot(self, stream: str) -> None:  # noqa: ARG002
+        return None
+
+
+class BrokerEventStore(UnchangingTopic):
     """An event store in a topic, which is made if it is not there."""
 
     def __init__(self, connect: Callable[[], Cluster], topic: str) -> None:
         self._pool = ClusterPool(connect)
+        self._connect = connect
         self._where = TopicPartition(topic, 0)
         try:
             self._open(topic)
@@ -238,6 +273,13 @@ class BrokerEventStore:
     ) -> Iterator[StreamInfo]:
         query = where(category=category) if category else ALL
         return list_streams_in(self.read(query), after, self.last_position(), on_progress)
+
+    def read_everything(self, after: int, to: int) -> Iterator[StoredEvent]:
+        return self.read(after=after, to=to)
+
+    def beside(self, name: str, *, create: bool) -> "BrokerEventStore | None":
+        topic = f"{self._where.topic}-{name}"
+        return BrokerEventStore(self._connect, topic) if create or self._pool.has_topic(topic) else None
 
     # --- waiting
 

@@ -69,6 +69,14 @@ class UndecodableEvent(EventSourcingError):
     """A stored event, or a snapshot, that is not what its class wants."""
 
 
+class ErasureRefused(EventSourcingError):
+    """Events that cannot be redacted or archived, and why."""
+
+
+class ArchivedEvents(EventSourcingError):
+    """Events that are needed for a state and were archived."""
+
+
 class InvalidStore(EventSourcingError):
     """An address that names no store of events."""
 

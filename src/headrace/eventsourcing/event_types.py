@@ -10,7 +10,7 @@ The name is what is stored, so a class can be renamed and moved. Whoever changes
 and says with `@upcast` how the older form becomes the newer one; a field that was added with a default needs neither.
 What is stored and has no field any more is left out.
 
-What always holds: what `encode` has written, `decode` reads as an equal object.
+What always holds: what `encode` has written, `decode` reads as an equal object, unless it was redacted.
 """
 
 import dataclasses
@@ -26,9 +26,11 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 from uuid import UUID
 
+from headrace.delivery.redaction import REDACTION, STAND_IN
 from headrace.errors import nearest
 from headrace.eventsourcing.errors import InvalidAppend, InvalidEventType, UndecodableEvent, UnknownEventType
 from headrace.eventsourcing.model import NewEvent, StoredEvent, check_name
+from headrace.eventsourcing.traces import ARCHIVAL, ArchivalTrace, Redacted, RedactionTrace
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -105,8 +107,10 @@ class EventTypes:
         return NewEvent(kind.name, _dump_readable(kind.cls, event), tags, kind.version, **more)
 
     def decode(self, stored: StoredEvent) -> Any:
-        """The object that was stored, in its newest form."""
-        kind = self._by_name.get(stored.type)
+        """The object that was stored, in its newest form; `Redacted` if its data was."""
+        if stored.data.startswith(STAND_IN):
+            return Redacted(stored.type, stored.stream, stored.version, stored.position)
+        kind = self._by_name.get(stored.type) or _TRACES.get(stored.type)
         if kind is None:
             raise UnknownEventType(stored.type, str(stored))
         try:
@@ -348,6 +352,11 @@ def _is_made_by_its_fields(cls: Any, fields: list[Any]) -> bool:
         and cls.__init__.__code__.co_filename == "<string>"
     )
 
+
+_TRACES: Final = {
+    name: EventType(name, 1, cls, None) for name, cls in ((REDACTION, RedactionTrace), (ARCHIVAL, ArchivalTrace))
+}
+"""Of every registry: they are in any stream."""
 
 EVENT_TYPES: Final = EventTypes()
 event = EVENT_TYPES.event

@@ -27,7 +27,7 @@ from headrace.client.reader import read_records
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import send
 from headrace.delivery import events as wire
-from headrace.eventsourcing.broker_store import KEPT, ClusterPool, read_backward
+from headrace.eventsourcing.broker_store import KEPT, ClusterPool, UnchangingTopic, read_backward
 from headrace.eventsourcing.errors import (
     BoundaryConflict,
     Conflict,
@@ -86,7 +86,7 @@ class _Fenced(Exception):
     """Another writer has taken over: nothing was committed, or the log says so once it is read on."""
 
 
-class KafkaEventStore:
+class KafkaEventStore(UnchangingTopic):
     """An event store in a topic, which is made if it is not there.
 
     `index` is a file for its index, for one store at a time; else it is in memory, and made by each store anew.
@@ -94,6 +94,7 @@ class KafkaEventStore:
 
     def __init__(self, connect: Callable[[], Cluster], topic: str, *, index: str = MEMORY) -> None:
         self._pool = ClusterPool(connect)
+        self._connect = connect
         self._where = TopicPartition(topic, 0)
         self._lock = threading.RLock()  # for the index, and for whoever writes
         self._transaction: Transaction | None = None
@@ -367,6 +368,13 @@ class KafkaEventStore:
     ) -> Iterator[StreamInfo]:
         query = where(category=category) if category else ALL
         return list_streams_in(self.read(query), after, self.last_position(), on_progress)
+
+    def read_everything(self, after: int, to: int) -> Iterator[StoredEvent]:
+        return self.read(after=after, to=to)
+
+    def beside(self, name: str, *, create: bool) -> "KafkaEventStore | None":
+        topic = f"{self._where.topic}-{name}"
+        return KafkaEventStore(self._connect, topic) if create or self._pool.has_topic(topic) else None
 
     # --- waiting
 

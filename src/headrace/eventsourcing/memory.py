@@ -1,16 +1,17 @@
 """Events in memory: for tests, and the measure of what a store does."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from headrace.eventsourcing.errors import BoundaryConflict, Conflict
+from headrace.eventsourcing.errors import BoundaryConflict, Conflict, ErasureRefused
 from headrace.eventsourcing.model import (
     ALL,
     ANY,
     Appended,
     Condition,
+    NewEvent,
     Query,
     Snapshot,
     StoredEvent,
@@ -20,6 +21,7 @@ from headrace.eventsourcing.model import (
     check_append,
 )
 from headrace.eventsourcing.store import OnProgress
+from headrace.eventsourcing.traces import ARCHIVED_SCHEMA, is_archived
 
 
 class MemoryStore:
@@ -30,6 +32,8 @@ class MemoryStore:
         self._streams: dict[str, list[StoredEvent]] = {}
         self._commands: dict[str, Appended] = {}
         self._snapshots: dict[str, Snapshot] = {}
+        self._beside: dict[str, MemoryStore] = {}
+        self._has_archived = False
         self._changed = threading.Condition()
         self._is_closed = False
 
@@ -72,7 +76,8 @@ class MemoryStore:
     def read_stream(
         self, stream: str, *, after: int = 0, to: int | None = None, limit: int | None = None, backward: bool = False
     ) -> Iterator[StoredEvent]:
-        found = self._streams.get(stream, [])[max(after, 0) : to]
+        kept = self._streams.get(stream, [])[max(after, 0) : to]
+        found = [each for each in kept if not is_archived(each)]
         return islice(reversed(found) if backward else iter(found), limit)
 
     def read(
@@ -85,7 +90,8 @@ class MemoryStore:
         backward: bool = False,
     ) -> Iterator[StoredEvent]:
         last = len(self._events)
-        return islice(self._find(query, after, last if to is None else min(to, last), backward=backward), limit)
+        found = self._find(query, after, last if to is None else min(to, last), backward=backward)
+        return islice((each for each in found if not is_archived(each)), limit)
 
     def _find(self, query: Query, after: int, to: int, *, backward: bool = False) -> Iterator[StoredEvent]:
         indexes = range(max(after, 0), to)
@@ -125,8 +131,50 @@ class MemoryStore:
     def write_snapshot(self, stream: str, snapshot: Snapshot) -> None:
         with self._changed:
             kept = self._snapshots.get(stream)
-            if kept is None or kept.fold != snapshot.fold or kept.version < snapshot.version:
+            is_other = kept is not None and kept.fold not in (snapshot.fold, "")
+            if kept is None or is_other or kept.version < snapshot.version:
                 self._snapshots[stream] = snapshot
 
     def delete_snapshots(self, stream: str) -> None:
         self._snapshots.pop(stream, None)
+
+    # --- erasure
+
+    def redact(self, event: StoredEvent, stand_in: bytes, trace: NewEvent) -> Appended:
+        with self._changed:
+            if self._events[event.position - 1] != event:
+                raise ErasureRefused(f"{event} was changed meanwhile: look at it again")
+            self._replace(event._replace(data=stand_in))
+            appended = self.append([StreamAppend(event.stream, [trace])])
+            # No snapshot from before this: who folded the data writes none any more, unless of a later version.
+            self._snapshots[event.stream] = Snapshot(appended.versions[event.stream], "", b"")
+            return appended
+
+    def archive(self, stream: str, contents: Iterable[tuple[int, bytes]], trace: NewEvent, expected: int) -> Appended:
+        with self._changed:
+            events = self._streams.get(stream, [])
+            appended = self.append([StreamAppend(stream, [trace], expected)])
+            self._has_archived = True
+            for version, content in contents:
+                event = events[version - 1]
+                self._replace(
+                    event._replace(schema=ARCHIVED_SCHEMA, data=content, causation_id="", correlation_id="", headers={})
+                )
+            return appended
+
+    def _replace(self, event: StoredEvent) -> None:
+        self._events[event.position - 1] = self._streams[event.stream][event.version - 1] = event
+
+    def read_everything(self, after: int, to: int) -> Iterator[StoredEvent]:
+        return self._find(ALL, after, min(to, len(self._events)))
+
+    def find_archived(self, query: Query) -> int | None:
+        end = len(self._events) if self._has_archived else 0
+        return next((each.position for each in self._find(query, 0, end) if is_archived(each)), None)
+
+    def find_snapshot(self, stream: str) -> Snapshot | None:
+        kept = self._snapshots.get(stream)
+        return kept if kept is not None and kept.fold else None
+
+    def beside(self, name: str, *, create: bool) -> "MemoryStore | None":
+        return self._beside.setdefault(name, MemoryStore()) if create else self._beside.get(name)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
 
+from headrace.delivery.redaction import STAND_IN
 from headrace.eventsourcing.errors import InvalidAppend
 
 NEW: Final = 0  # expected: the stream does not exist
@@ -216,6 +217,9 @@ def _check_event(stream: str, event: NewEvent) -> None:
         raise InvalidAppend(
             f"an event {event.type!r} for stream {stream!r} holds a {type(event.data).__name__}: encode it to bytes"
         )
+    if event.data.startswith(STAND_IN):
+        raise InvalidAppend(f"an event {event.type!r} for stream {stream!r} holds the mark of a redacted event: add a "
+                            "field before it")  # fmt: skip
     for what, ident in (("causation id", event.causation_id), ("correlation id", event.correlation_id)):
         if ident:
             check_name(what, ident)

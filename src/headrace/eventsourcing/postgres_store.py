@@ -16,7 +16,8 @@ A notification is sent only while somebody waits: in PostgreSQL those who notify
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 from zlib import crc32
 
@@ -85,6 +86,13 @@ class PostgresEventStore(SqlEventStore[PostgresDatabase]):
     def append(
         self, appends: Sequence[StreamAppend], *, condition: Condition | None = None, command_id: str = ""
     ) -> Appended:
+        values = self._values(appends, condition, command_id)
+        with self._reachable() as db:
+            rows = self._call(db, values)
+        return _outcome_of(rows, appends, condition)
+
+    def _values(self, appends: Sequence[StreamAppend], condition: Condition | None, command_id: str) -> tuple[Any, ...]:
+        """What the function takes, for an append."""
         check_append(appends, condition, command_id)
         keys, modes = self._locks(appends, condition, command_id)
         columns = list(zip(*(cells_of(event) for each in appends for event in each.events), strict=True))
@@ -93,25 +101,16 @@ class PostgresEventStore(SqlEventStore[PostgresDatabase]):
         steps = [step for each in appends for step in range(1, len(each.events) + 1)]
         after = 0 if condition is None else condition.after
         kinds, schemas, data, idents, times, tags, causations, correlations, headers = columns
-        values = (
+        return (
             self._oid, _numbers(keys), _numbers(map(int, modes)), command_id,
             None if condition is None else _criteria(condition.query), after,
             _texts(streams), _numbers(each.expected for each in appends), _numbers(numbers), _numbers(steps),
             _texts(kinds), _numbers(schemas), _bytes(data), _texts(idents), _numbers(times), _texts(tags),
             _texts(causations), _texts(correlations), _texts(headers),
         )  # fmt: skip
-        with self._reachable() as db:
-            [(outcome, names, at, position)] = self.rows(db, f"SELECT * FROM {self._append}({_MARKS})", values)  # noqa: S608
-        if outcome == "boundary":
-            assert condition is not None
-            raise BoundaryConflict(condition.query, after, position)
-        versions = [int(each) for each in at.split(",")]
-        if outcome == "conflict":
-            raise Conflict(names[0], {each.stream: each.expected for each in appends}[names[0]], versions[0])
-        if outcome == "repeat":
-            return Appended(position, dict(zip(names, versions, strict=True)), is_repeat=True)
-        before = zip(appends, versions, strict=True)
-        return Appended(position, {each.stream: version + len(each.events) for each, version in before})
+
+    def _call(self, db: PostgresDatabase, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        return self.rows(db, f"SELECT * FROM {self._append}({_MARKS})", values)  # noqa: S608
 
     def _locks(
         self, appends: Sequence[StreamAppend], condition: Condition | None, command_id: str
@@ -137,6 +136,22 @@ class PostgresEventStore(SqlEventStore[PostgresDatabase]):
     def _key(self, number: int) -> int:
         """The number as a key of this store's, among advisory locks with one of 64 bits."""
         return int.from_bytes((self._oid << 32 | number).to_bytes(8), signed=True)
+
+    # --- erasure
+
+    @contextmanager
+    def writing(self) -> Iterator[PostgresDatabase]:
+        with self._reachable() as db, db.transaction():
+            yield db
+
+    def append_in(self, db: PostgresDatabase, appends: Sequence[StreamAppend]) -> Appended:
+        return _outcome_of(self._call(db, self._values(appends, None, "")), appends, None)
+
+    def beside(self, name: str, *, create: bool) -> "PostgresEventStore | None":
+        table = self.table.with_suffix(name)
+        with self._reachable() as db:
+            is_there = db.exists(table.with_suffix("format"))
+        return PostgresEventStore(self._url, table.name, table.schema) if create or is_there else None
 
     # --- up to where all is settled
 
@@ -169,6 +184,23 @@ class PostgresEventStore(SqlEventStore[PostgresDatabase]):
                 if not db.is_broken:
                     db.run("SELECT pg_advisory_unlock_shared(?)", (key,))
                     db.run(f"UNLISTEN {quote(self._channel)}")
+
+
+def _outcome_of(
+    rows: Sequence[tuple[Any, ...]], appends: Sequence[StreamAppend], condition: Condition | None
+) -> Appended:
+    """What the function answered; raises what was in the append's way."""
+    [(outcome, names, at, position)] = rows
+    if outcome == "boundary":
+        assert condition is not None
+        raise BoundaryConflict(condition.query, condition.after, position)
+    versions = [int(each) for each in at.split(",")]
+    if outcome == "conflict":
+        raise Conflict(names[0], {each.stream: each.expected for each in appends}[names[0]], versions[0])
+    if outcome == "repeat":
+        return Appended(position, dict(zip(names, versions, strict=True)), is_repeat=True)
+    before = zip(appends, versions, strict=True)
+    return Appended(position, {each.stream: version + len(each.events) for each, version in before})
 
 
 def _bucket(name: str) -> int:

@@ -21,14 +21,16 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
 from headrace.eventsourcing.aggregate import Aggregate
-from headrace.eventsourcing.errors import Conflict, InvalidCommand, Refused, UndecodableEvent
-from headrace.eventsourcing.model import ANY, Appended, Condition, NewEvent, Query, Snapshot, StreamAppend
-from headrace.eventsourcing.store import EventStore, SnapshotStore
+from headrace.eventsourcing.errors import ArchivedEvents, Conflict, InvalidCommand, Refused, UndecodableEvent
+from headrace.eventsourcing.model import ANY, Appended, Condition, NewEvent, Query, Snapshot, StoredEvent, StreamAppend
+from headrace.eventsourcing.store import ErasableStore, EventStore, SnapshotStore
+from headrace.eventsourcing.traces import ARCHIVAL, ArchivalTrace
 from headrace.retry import Backoff, spread
 from headrace.telemetry.logs import get_logger
 
@@ -52,10 +54,14 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
-    """A state, and the version of its stream; 0 if nothing was ever appended to it."""
+    """A state, and the version of its stream; 0 if nothing was ever appended to it.
+
+    `redacted` are events among those read now whose data was deleted, and that the aggregate has no function for.
+    """
 
     state: S
     version: int
+    redacted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,7 @@ class _Part(Generic[S]):
     query: Query | None = None
     folded: int = 0  # events since the last snapshot
     took_s: float = 0.0
+    redacted: int = 0
     decided: dict[str, list[NewEvent]] = field(default_factory=dict)  # by stream
 
 
@@ -115,7 +122,7 @@ class Work:
     def load(self, aggregate: Aggregate[S], ident: str) -> Loaded[S]:
         """A state, with what this work has decided about it."""
         part = self.part(aggregate, ident)
-        return Loaded(part.state, part.version + sum(map(len, part.decided.values())))
+        return Loaded(part.state, part.version + sum(map(len, part.decided.values())), part.redacted)
 
     def handle(self, aggregate: Aggregate[S], ident: str, command: Any) -> list[Any]:
         """Decide about a command; its events."""
@@ -136,6 +143,11 @@ class Work:
     def part_within(self, aggregate: Aggregate[S], query: Query) -> _Part[S]:
         if (part := self._parts.get((aggregate.name, query))) is None:
             head = self._store.last_position()
+            if isinstance(self._store, ErasableStore) and (found := self._store.find_archived(query)) is not None:
+                raise ArchivedEvents(
+                    f"an event at position {found} matches {query} and was archived: a decision by these events "
+                    "needs all of them"
+                )
             state, _ = aggregate.fold(aggregate.initial(), self._store.read(query, to=head))
             part = self._parts[aggregate.name, query] = _Part(aggregate, state, head, query)
         return part
@@ -198,9 +210,45 @@ def load_part(
             state, version = aggregate.load_state(snapshot.data), snapshot.version
         except UndecodableEvent as error:
             _log.warning("a snapshot cannot be read, and all events are", stream=stream, error=str(error))
-    state, last = aggregate.fold(state, store.read_stream(stream, after=version, to=to))
+    events, passed_by = iter(store.read_stream(stream, after=version, to=to)), list[StoredEvent]()
+    first = next(events, None)
+    if _are_missing(store, stream, version, to, first):
+        state, version = _load_archived(store, aggregate, stream, to)
+        events = iter(store.read_stream(stream, after=version, to=to))
+        first = next(events, None)
+    state, last = aggregate.fold(state, chain(() if first is None else (first,), events), passed_by)
     reached = version if last is None else last.version
-    return _Part(aggregate, state, reached, folded=reached - version, took_s=time.perf_counter() - started)
+    took_s = time.perf_counter() - started
+    return _Part(aggregate, state, reached, folded=reached - version, took_s=took_s, redacted=len(passed_by))
+
+
+def _are_missing(store: EventStore, stream: str, after: int, to: int | None, first: StoredEvent | None) -> bool:
+    """Whether events after a version, of which this is the first there is, were archived."""
+    if first is None and to is not None and after < to:
+        first = next(iter(store.read_stream(stream, limit=1)), None)
+    return first is not None and first.version > after + 1
+
+
+def _load_archived(store: EventStore, aggregate: Aggregate[S], stream: str, to: int | None) -> tuple[S, int]:
+    """The state that archived events led to, as their trace has it, and its version."""
+    found = (each for each in store.read_stream(stream, backward=True) if each.type == ARCHIVAL)
+    event = next(found, None)
+    if event is None:
+        raise ArchivedEvents(f"events of stream {stream!r} are missing, and there is no trace of it: verify the store")
+    trace: ArchivalTrace = aggregate.types.decode(event)
+    where = f"in the archive {trace.archive}" if trace.archive else "deleted"
+    if trace.state is None or (to is not None and to < trace.state_version):
+        raise ArchivedEvents(
+            f"events up to {trace.last} of stream {stream!r} are {where}: the state "
+            f"{'after them' if to is None else f'as of version {to}'} cannot be loaded from this store"
+        )
+    try:
+        return aggregate.load_state(trace.state), trace.state_version
+    except UndecodableEvent as error:
+        raise ArchivedEvents(
+            f"events up to {trace.last} of stream {stream!r} are {where}, and the state that they led to is not what "
+            f"{aggregate!r} has now ({error}): give its class the fields that are stored"
+        ) from error
 
 
 class _Base:
@@ -223,7 +271,7 @@ class _Base:
     def _load(self, aggregate: Aggregate[S], ident: str, to: int | None) -> Loaded[S]:
         kept = self.store if isinstance(self.store, SnapshotStore) and self.snapshots != Snapshots() else None
         part = load_part(self.store, aggregate, aggregate.stream(ident), kept, to)
-        return Loaded(part.state, part.version)
+        return Loaded(part.state, part.version, part.redacted)
 
     def _end(self, work: Work, cause: _Cause) -> Appended | None:
         appended = work.commit()

@@ -8,11 +8,11 @@ A read asks for one page after another and holds nothing in between: what a read
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from headrace.eventsourcing.errors import InvalidStore, StoreUnavailable, UnsupportedFormat
+from headrace.eventsourcing.errors import ErasureRefused, InvalidStore, StoreUnavailable, UnsupportedFormat
 from headrace.eventsourcing.model import (
     ALL,
     Appended,
@@ -21,10 +21,12 @@ from headrace.eventsourcing.model import (
     Query,
     Snapshot,
     StoredEvent,
+    StreamAppend,
     StreamInfo,
 )
 from headrace.eventsourcing.pool import Pool
 from headrace.eventsourcing.store import OnProgress
+from headrace.eventsourcing.traces import ARCHIVED_SCHEMA
 from headrace.stores.sql.database import Database
 from headrace.stores.sql.statements import TableName, quote
 
@@ -34,6 +36,7 @@ TAG_SEPARATOR: Final = "\n"  # names are printable
 _FIRST_PAGE, _LARGEST_PAGE = 500, 10_000  # events
 _PAGE_BYTES: Final = 4 << 20
 D = TypeVar("D", bound=Database)
+_HELD: Final = f"schema <> {ARCHIVED_SCHEMA}"  # of events that are not archived
 Where = tuple[str, list[Any]]
 
 
@@ -77,6 +80,8 @@ class SqlEventStore(ABC, Generic[D]):
                 db.guard_definitions()
                 if not self._is_ready(db):
                     self.create_tables(db)
+                    archived = quote(self.table.with_suffix("archived").name)
+                    db.run(f"CREATE INDEX {archived} ON {self.table} (position) WHERE schema = {ARCHIVED_SCHEMA}")
                     db.run(
                         f"CREATE TABLE {self.snapshots} (stream {self.text} PRIMARY KEY, version bigint NOT NULL, "
                         f"fold {self.text} NOT NULL, data {self.binary} NOT NULL)"
@@ -116,7 +121,7 @@ class SqlEventStore(ABC, Generic[D]):
     def read_stream(
         self, stream: str, *, after: int = 0, to: int | None = None, limit: int | None = None, backward: bool = False
     ) -> Iterator[StoredEvent]:
-        return self._pages(("stream = ?", [stream]), "version", after, to, limit, backward=backward)
+        return self._pages((f"stream = ? AND {_HELD}", [stream]), "version", after, to, limit, backward=backward)
 
     def read(
         self,
@@ -132,7 +137,15 @@ class SqlEventStore(ABC, Generic[D]):
         return self._pages(query, "position", after, to, limit, backward=backward)
 
     def _pages(
-        self, what: Where | Query, number: str, after: int, to: int | None, limit: int | None, *, backward: bool
+        self,
+        what: Where | Query,
+        number: str,
+        after: int,
+        to: int | None,
+        limit: int | None,
+        *,
+        backward: bool,
+        stored: Callable[[list[tuple[Any, ...]]], list[StoredEvent]] | None = None,
     ) -> Iterator[StoredEvent]:
         order, index = ("DESC" if backward else "ASC"), StoredEvent._fields.index(number)
         size = _FIRST_PAGE
@@ -145,7 +158,7 @@ class SqlEventStore(ABC, Generic[D]):
             selected, values = self._select(what, " AND ".join(bounds), numbers, order, count)
             with self._reachable() as db:
                 rows = self.rows(db, f"{selected} ORDER BY {number} {order} LIMIT {count}", values)
-            yield from _stored(rows)
+            yield from (stored or _stored)(rows)
             if len(rows) < count:
                 return
             limit = None if limit is None else limit - len(rows)
@@ -158,28 +171,31 @@ class SqlEventStore(ABC, Generic[D]):
         if not isinstance(what, Query):
             return f"{chosen} {what[0]} AND {bounds}", [*what[1], *numbers]
         if what.is_everything:
-            return f"{chosen} {bounds}", list(numbers)
+            return f"{chosen} {bounds} AND {_HELD}", list(numbers)
         if any(not each.tags for each in what.criteria):
             where, values = self._matching(what)
-            return f"{chosen} {bounds} AND ({where})", [*numbers, *values]
-        positions, values = self.positions(what, bounds, numbers, order, count)
+            return f"{chosen} {bounds} AND {_HELD} AND ({where})", [*numbers, *values]
+        positions, values = self.positions(what, bounds, numbers, order, count, which=_HELD)
         return f"{chosen} position IN ({positions})", values
 
-    def positions(self, query: Query, bounds: str, numbers: list[int], order: str, count: int) -> Where:
-        """The first so many positions of events that a query matches."""
+    def positions(
+        self, query: Query, bounds: str, numbers: list[int], order: str, count: int, *, which: str = ""
+    ) -> Where:
+        """The first so many positions of events that a query matches; of all events, or `which` of them."""
         cut = f"ORDER BY position {order} LIMIT {count}"
         if any(not each.tags for each in query.criteria):
             where, values = self._matching(query)
+            bounds = f"{bounds} AND {which}" if which else bounds
             return f"SELECT position FROM {self.table} WHERE {bounds} AND ({where}) {cut}", [*numbers, *values]  # noqa: S608
         # By the index of tags. Each part is put in order and cut by itself: a page costs what a page holds.
         parts, values = [], []
         for each in query.criteria:
-            part, more = self._tagged(each, bounds, numbers)
+            part, more = self._tagged(each, bounds, numbers, which)
             parts.append(f"SELECT * FROM ({part} {cut}) AS part")  # noqa: S608
             values += more
         return " UNION ".join(parts), values
 
-    def _tagged(self, criterion: Criterion, bounds: str, numbers: list[int]) -> Where:
+    def _tagged(self, criterion: Criterion, bounds: str, numbers: list[int], which: str) -> Where:
         """Positions of events with the criterion's tags."""
         first, *others = sorted(criterion.tags)
         where, values = [f"tag = ? AND {bounds}"], [first, *numbers]
@@ -187,6 +203,8 @@ class SqlEventStore(ABC, Generic[D]):
             where.append(f"EXISTS (SELECT 1 FROM {self.tags} o WHERE o.tag = ? AND o.position = t.position)")  # noqa: S608
             values.append(other)
         rest, more = _of_event(criterion)
+        if which:
+            rest.append(which)
         if rest:
             where.append(
                 f"EXISTS (SELECT 1 FROM {self.table} e WHERE e.position = t.position AND {' AND '.join(rest)})"  # noqa: S608
@@ -250,13 +268,78 @@ class SqlEventStore(ABC, Generic[D]):
             db.run(
                 f"INSERT INTO {self.snapshots} AS kept (stream, version, fold, data) VALUES (?, ?, ?, ?) "  # noqa: S608
                 "ON CONFLICT (stream) DO UPDATE SET version = excluded.version, fold = excluded.fold, "
-                "data = excluded.data WHERE kept.fold <> excluded.fold OR kept.version < excluded.version",
+                "data = excluded.data WHERE kept.fold NOT IN (excluded.fold, '') OR kept.version < excluded.version",
                 (stream, snapshot.version, snapshot.fold, snapshot.data),
             )
 
     def delete_snapshots(self, stream: str) -> None:
         with self._reachable() as db:
             db.run(f"DELETE FROM {self.snapshots} WHERE stream = ?", (stream,))  # noqa: S608
+
+    def find_snapshot(self, stream: str) -> Snapshot | None:
+        with self._reachable() as db:
+            rows = self.rows(
+                db,
+                f"SELECT version, fold, data FROM {self.snapshots} WHERE stream = ? AND fold <> ''",  # noqa: S608
+                (stream,),
+            )
+        return Snapshot(*rows[0]) if rows else None
+
+    # --- erasure
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[D]:
+        """A transaction that appends."""
+
+    @abstractmethod
+    def append_in(self, db: D, appends: Sequence[StreamAppend]) -> Appended:
+        """As `append`, in a transaction."""
+
+    def redact(self, event: StoredEvent, stand_in: bytes, trace: NewEvent) -> Appended:
+        with self.writing() as db:
+            changed = db.run(
+                f"UPDATE {self.table} SET data = ? WHERE position = ? AND stream = ? AND version = ? AND data = ? "  # noqa: S608
+                f"AND {_HELD} RETURNING position",
+                (stand_in, event.position, event.stream, event.version, event.data),
+            )
+            if not changed:
+                raise ErasureRefused(f"{event} was changed meanwhile: look at it again")
+            appended = self.append_in(db, [StreamAppend(event.stream, [trace])])
+            # No snapshot from before this: who folded the data writes none any more, unless of a later version.
+            db.run(f"DELETE FROM {self.snapshots} WHERE stream = ?", (event.stream,))  # noqa: S608
+            db.run(
+                f"INSERT INTO {self.snapshots} (stream, version, fold, data) VALUES (?, ?, ?, ?)",  # noqa: S608
+                (event.stream, appended.versions[event.stream], "", b""),
+            )
+        self.purge()
+        return appended
+
+    def archive(self, stream: str, contents: Iterable[tuple[int, bytes]], trace: NewEvent, expected: int) -> Appended:
+        with self.writing() as db:
+            db.run_many(
+                f"UPDATE {self.table} SET schema = {ARCHIVED_SCHEMA}, data = ?, causation_id = '', "  # noqa: S608
+                "correlation_id = '', headers = '' WHERE stream = ? AND version = ?",
+                ((content, stream, version) for version, content in contents),
+            )
+            # Last: in PostgreSQL readers wait for what has begun to append.
+            appended = self.append_in(db, [StreamAppend(stream, [trace], expected)])
+        self.purge()
+        return appended
+
+    def purge(self) -> None:
+        """Leave no old bytes in files that can be emptied."""
+
+    def read_everything(self, after: int, to: int) -> Iterator[StoredEvent]:
+        return self._pages(("1 = 1", []), "position", after, to, None, backward=False, stored=_stored_anyhow)
+
+    def find_archived(self, query: Query) -> int | None:
+        archived = f"schema = {ARCHIVED_SCHEMA}"
+        with self._reachable() as db:
+            if not db.run(f"SELECT 1 FROM {self.table} WHERE {archived} LIMIT 1"):  # noqa: S608
+                return None
+            positions, values = self.positions(query, "position > ?", [0], "ASC", 1, which=archived)
+            [(found,)] = db.run(f"SELECT min(position) FROM ({positions}) AS found", values)  # noqa: S608
+        return None if found is None else int(found)
 
 
 def _of_event(criterion: Criterion) -> tuple[list[str], list[Any]]:
@@ -283,6 +366,37 @@ def _stored(rows: list[tuple[Any, ...]]) -> list[StoredEvent]:
         for position, stream, version, kind, schema, data, ident, time_ms, tags, causation, correlation, command,
             headers in rows
     ]  # fmt: skip
+
+
+def _stored_anyhow(rows: list[tuple[Any, ...]]) -> list[StoredEvent]:
+    """Rows that somebody else may have changed: what no store has written is read as something that differs."""
+    try:
+        events = _stored(rows)
+        if all(map(_is_well_typed, events)):
+            return events
+    except (ValueError, TypeError, AttributeError):
+        pass
+    return [event for row in rows for event in _stored([_mended(row)])]
+
+
+def _is_well_typed(event: StoredEvent) -> bool:
+    return type(event.version) is type(event.schema) is type(event.time_ms) is int and type(event.data) is bytes
+
+
+def _mended(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    cells: list[Any] = []
+    for name, cell in zip(StoredEvent._fields, row, strict=True):
+        if name in ("position", "version", "schema", "time_ms"):
+            cells.append(cell if type(cell) is int else 0)
+        elif name == "data":
+            cells.append(cell if type(cell) is bytes else repr(cell).encode())
+        else:
+            cells.append(cell if type(cell) is str else repr(cell))
+    try:
+        is_object = not cells[-1] or type(json.loads(cells[-1])) is dict
+    except ValueError:
+        is_object = False
+    return (*cells[:-1], cells[-1] if is_object else json.dumps({"": cells[-1]}))
 
 
 def cells_of(event: NewEvent) -> tuple[Any, ...]:

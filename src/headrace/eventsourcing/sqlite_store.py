@@ -9,7 +9,8 @@ has committed.
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,9 @@ from headrace.eventsourcing.model import ANY, Appended, Condition, StreamAppend,
 from headrace.eventsourcing.sql import COLUMNS, SqlEventStore, cells_of
 from headrace.stores.sql.statements import TableName
 from headrace.stores.sqlite.database import SqliteDatabase
+from headrace.telemetry.logs import get_logger
 
+_log = get_logger(__name__)
 _POLL_S: Final = 0.02  # how long other programs' appends may go unnoticed
 
 
@@ -48,6 +51,7 @@ class SqliteEventStore(SqlEventStore[SqliteDatabase]):
     def _connect(self) -> SqliteDatabase:
         db = SqliteDatabase(self.path, has_wal=True)
         db.connect()
+        db.run("PRAGMA secure_delete = ON")  # what is overwritten or deleted is not left in the file
         return db
 
     def __str__(self) -> str:
@@ -138,6 +142,37 @@ class SqliteEventStore(SqlEventStore[SqliteDatabase]):
         if tags:
             db.run_many(f"INSERT INTO {self.tags} (tag, position) VALUES (?, ?)", tags)  # noqa: S608
         return Appended(position, versions)
+
+    # --- erasure
+
+    @contextmanager
+    def writing(self) -> Iterator[SqliteDatabase]:
+        with self._writing, self._reachable() as db, db.transaction():
+            yield db
+        with self._committed:
+            self._committed.notify_all()
+
+    def append_in(self, db: SqliteDatabase, appends: Sequence[StreamAppend]) -> Appended:
+        check_append(appends, None, "")
+        done = self._write(db, _Pending(appends, None, ""))
+        if isinstance(done, Exception):
+            raise done
+        return done
+
+    def purge(self) -> None:
+        with self._reachable() as db:
+            [(is_busy, *_)] = db.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        if is_busy:
+            _log.warning(
+                "what was deleted is still in the write-ahead log: a reader holds it; it goes with the next checkpoint",
+                file=str(self.path),
+            )
+
+    def beside(self, name: str, *, create: bool) -> "SqliteEventStore | None":
+        table = self.table.with_suffix(name)
+        with self._reachable() as db:
+            is_there = db.exists(table.with_suffix("format"))
+        return SqliteEventStore(self.path, table.name) if create or is_there else None
 
     # --- waiting
 

@@ -11,13 +11,14 @@ What always holds:
 - A store may be used by several threads at once.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Optional, Protocol, runtime_checkable
 
 from headrace.eventsourcing.model import (
     ALL,
     Appended,
     Condition,
+    NewEvent,
     Query,
     Snapshot,
     StoredEvent,
@@ -108,4 +109,43 @@ class SnapshotStore(Protocol):
 
     def delete_snapshots(self, stream: str) -> None:
         """Leave no snapshot of the stream."""
+        ...
+
+
+@runtime_checkable
+class ErasableStore(EventStore, Protocol):
+    """Lets events be redacted and archived (`erasure.py`, `archives.py`), and has stores beside it.
+
+    Of an archived event a store keeps what names it: stream, version, position, type, tags, id, time and command id. So
+    versions, conditions and command ids are what they were, and `read` and `read_stream` pass it by.
+    """
+
+    def redact(self, event: StoredEvent, stand_in: bytes, trace: NewEvent) -> Appended:
+        """In one step: replace the data of an event, delete its stream's snapshots, and append the trace.
+
+        `ErasureRefused` if the event is not as it was given: another was first.
+        """
+        ...
+
+    def archive(self, stream: str, contents: Iterable[tuple[int, bytes]], trace: NewEvent, expected: int) -> Appended:
+        """In one step: of events, given by version and content digest, keep what names them; and append the trace.
+
+        `Conflict` if the stream is not at the expected version.
+        """
+        ...
+
+    def read_everything(self, after: int, to: int) -> Iterator[StoredEvent]:
+        """As `read`, with what is left of archived events: of schema -1, with the content digest as data."""
+        ...
+
+    def find_archived(self, query: Query) -> int | None:
+        """The position of an archived event that a query matches."""
+        ...
+
+    def find_snapshot(self, stream: str) -> Snapshot | None:
+        """The newest snapshot of a stream, whatever fold made it."""
+        ...
+
+    def beside(self, name: str, *, create: bool) -> Optional["EventStore"]:
+        """A store of its own where this one is, for what is known about it; None if there is none, unless to create."""
         ...
