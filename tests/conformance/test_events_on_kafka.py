@@ -12,13 +12,14 @@ from headrace.client.cluster import Cluster
 from headrace.eventsourcing.broker_store import BrokerEventStore
 from headrace.eventsourcing.errors import EventSourcingError
 from headrace.eventsourcing.kafka_store import KafkaEventStore
+from headrace.testing.contracts.event_erasure import RefusedErasureContract, SealContract
 from headrace.testing.contracts.events import EventStoreContract
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class TestKafkaEventStore(EventStoreContract):
+class TestKafkaEventStore(EventStoreContract, SealContract, RefusedErasureContract):
     @pytest.fixture
     def open_store(self, real_kafka: str) -> Callable[[], Any]:
         topic = f"events-{uuid4().hex}"

@@ -10,10 +10,11 @@ import pytest
 
 from headrace.eventsourcing.errors import StoreUnavailable, UnsupportedFormat
 from headrace.eventsourcing.sqlite_store import sqlite
+from headrace.testing.contracts.event_erasure import ErasureContract, SealContract
 from headrace.testing.contracts.events import EventStoreContract, SnapshotStoreContract, put
 
 
-class TestSqlite(EventStoreContract, SnapshotStoreContract):
+class TestSqlite(EventStoreContract, SnapshotStoreContract, SealContract, ErasureContract):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> Callable[[], Any]:
         return lambda: sqlite(tmp_path / "events.db")
