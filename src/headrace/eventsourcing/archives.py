@@ -25,7 +25,7 @@ from urllib.parse import quote
 from headrace.eventsourcing.aggregate import Aggregate
 from headrace.eventsourcing.erasure import make_trace, require_erasable, who
 from headrace.eventsourcing.errors import ArchivedEvents, Conflict, ErasureRefused, EventSourcingError
-from headrace.eventsourcing.model import StoredEvent, where
+from headrace.eventsourcing.model import StoredEvent
 from headrace.eventsourcing.repository import load_part
 from headrace.eventsourcing.seals import content_digest, event_digest
 from headrace.eventsourcing.store import ErasableStore, EventStore
@@ -256,7 +256,7 @@ def retain(
 
 
 def _list_streams(store: EventStore, category: str) -> list[str]:
-    return sorted({each.stream for each in store.read(where(category=category))})
+    return [each.name for each in store.list_streams(category)]
 
 
 def _first_retained(store: ErasableStore, stream: str, retention: Retention, now_ms: int) -> int:
