@@ -144,7 +144,7 @@ class Aggregate(Generic[S]):
         """Of all code that makes the state."""
         if not self._fold:
             parts = [(kind.__qualname__, function) for kind, function in self._evolvers.items()]
-            digest = _Fingerprint(str(self._version))
+            digest = Fingerprint(str(self._version))
             digest.add(self.initial)
             for name, function in sorted(parts, key=lambda part: part[0]):
                 digest.add(name)
@@ -178,7 +178,7 @@ def _second_type(function: Any) -> list[type]:
     return list(kinds)
 
 
-class _Fingerprint:
+class Fingerprint:
     """A hash over functions, what they call in their own package, and classes they use; the same in all processes."""
 
     def __init__(self, start: str) -> None:

@@ -146,6 +146,10 @@ class BrokerEventStore(UnchangingTopic):
                     raise
                 raise EventSourcingError(f"topic {topic!r} keeps no events: set {FEATURE}=true for it") from None
 
+    @property
+    def topic(self) -> str:
+        return self._where.topic
+
     def close(self) -> None:
         self._pool.close()
 

@@ -77,6 +77,34 @@ class ArchivedEvents(EventSourcingError):
     """Events that are needed for a state and were archived."""
 
 
+class InvalidSubscription(EventSourcingError):
+    """A subscription that cannot be made, or that the store cannot have."""
+
+
+class InvalidProjection(EventSourcingError):
+    """A projection that cannot be as it is declared, or not where it is to be kept."""
+
+
+class ProjectionChanged(EventSourcingError):
+    """A view that other code has made than the code that is to go on with it."""
+
+
+class ProjectionFailed(EventSourcingError):
+    """A projection could not apply an event; the text says which, and why."""
+
+
+class ViewBehind(EventSourcingError):
+    """A view did not come as far as somebody waited for."""
+
+    def __init__(self, name: str, position: int, wanted: int, timeout_s: float) -> None:
+        super().__init__(
+            f"view {name!r} is at position {position}, and {wanted} was waited for, for {timeout_s:g} s: see that its "
+            "runner runs, or wait longer"
+        )
+        self.position = position
+        self.wanted = wanted
+
+
 class InvalidStore(EventSourcingError):
     """An address that names no store of events."""
 

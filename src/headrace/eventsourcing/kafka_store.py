@@ -111,6 +111,10 @@ class KafkaEventStore(UnchangingTopic):
             self._pool.close()
             raise
 
+    @property
+    def topic(self) -> str:
+        return self._where.topic
+
     def close(self) -> None:
         self._pool.close()
         with self._lock:

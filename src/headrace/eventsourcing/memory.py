@@ -37,6 +37,9 @@ class MemoryStore:
         self._changed = threading.Condition()
         self._is_closed = False
 
+    def __str__(self) -> str:
+        return "memory"
+
     def append(
         self, appends: Sequence[StreamAppend], *, condition: Condition | None = None, command_id: str = ""
     ) -> Appended:
