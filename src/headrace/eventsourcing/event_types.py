@@ -97,12 +97,20 @@ class EventTypes:
 
         return register
 
+    def name_of(self, cls: type) -> str:
+        """The name under which events of a class are stored."""
+        return self._kind_of(cls).name
+
+    def _kind_of(self, cls: type) -> EventType:
+        kind = self._by_class.get(cls)
+        if kind is None:
+            name, known = cls.__name__, [each.__name__ for each in self._by_class]
+            raise InvalidAppend(f"{name} is not an event: declare it with @event; {nearest(name, known)}")
+        return kind
+
     def encode(self, event: object, **more: Any) -> NewEvent:
         """An event to be appended; `more` are other fields of `NewEvent`, such as a correlation id."""
-        kind = self._by_class.get(type(event))
-        if kind is None:
-            name, known = type(event).__name__, [each.__name__ for each in self._by_class]
-            raise InvalidAppend(f"{name} is not an event: declare it with @event; {nearest(name, known)}")
+        kind = self._kind_of(type(event))
         tags = tuple(dict.fromkeys(kind.tags_of(event))) if kind.tags_of else ()
         return NewEvent(kind.name, _dump_readable(kind.cls, event), tags, kind.version, **more)
 

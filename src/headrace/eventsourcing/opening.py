@@ -10,6 +10,7 @@ In a database `?table=NAME` names the table of events, if it is not `headrace_ev
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
@@ -39,11 +40,16 @@ def open_store(url: str, *, create: bool = True) -> EventStore:
 def _open_sqlite(url: str, create: bool) -> EventStore:
     from headrace.eventsourcing.sqlite_store import sqlite
 
+    return sqlite(sqlite_path(url), _take_table(url)[1], create=create)
+
+
+def sqlite_path(url: str) -> Path:
+    """The file that an address names."""
     parts = urlsplit(url)
     path = unquote(parts.path).removeprefix("/")
     if parts.netloc or not path:
         raise InvalidStore("sqlite:… names no file: write sqlite:///relative.db or sqlite:////absolute.db")
-    return sqlite(path, _take_table(url)[1], create=create)
+    return Path(path)
 
 
 def _open_postgres(url: str, create: bool) -> EventStore:

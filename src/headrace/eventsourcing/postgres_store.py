@@ -17,7 +17,7 @@ A notification is sent only while somebody waits: in PostgreSQL those who notify
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 from zlib import crc32
 
@@ -87,8 +87,10 @@ class PostgresEventStore(SqlEventStore[PostgresDatabase]):
         self, appends: Sequence[StreamAppend], *, condition: Condition | None = None, command_id: str = ""
     ) -> Appended:
         values = self._values(appends, condition, command_id)
-        with self._reachable() as db:
+        with self._reachable() as db, db.transaction() if self.inline else nullcontext():
             rows = self._call(db, values)
+            if rows[0][0] == "done":
+                self._project_inline(db, rows[0][3])
         return _outcome_of(rows, appends, condition)
 
     def _values(self, appends: Sequence[StreamAppend], condition: Condition | None, command_id: str) -> tuple[Any, ...]:
@@ -128,6 +130,8 @@ class PostgresEventStore(SqlEventStore[PostgresDatabase]):
             names = {f"tag {min(criterion.tags)}"} if criterion.tags else {f"type {kind}" for kind in criterion.types}
             names = names or {f"category {criterion.category}" if criterion.category else "any"}
             modes |= dict.fromkeys(map(_bucket, names), True)
+        if self.inline:  # all that is before is settled, and nobody else appends until this is
+            modes[_bucket("any")] = True
         for name in [f"stream {each.stream}" for each in appends] + ([f"command {command_id}"] if command_id else []):
             modes[_BUCKETS + crc32(name.encode()) % (_WAITERS - _BUCKETS)] = True
         keys = sorted(modes)

@@ -35,6 +35,7 @@ COLUMNS: Final = ", ".join(map(quote, StoredEvent._fields))
 TAG_SEPARATOR: Final = "\n"  # names are printable
 _FIRST_PAGE, _LARGEST_PAGE = 500, 10_000  # events
 _PAGE_BYTES: Final = 4 << 20
+_ALL_ROWS: Final = 2**62
 D = TypeVar("D", bound=Database)
 _HELD: Final = f"schema <> {ARCHIVED_SCHEMA}"  # of events that are not archived
 Where = tuple[str, list[Any]]
@@ -53,6 +54,7 @@ class SqlEventStore(ABC, Generic[D]):
         self.snapshots = table.with_suffix("snapshots")
         self.format = table.with_suffix("format")
         self.pool = Pool(connect)
+        self.inline: list[Callable[[D, int], None]] = []  # what an append does besides, up to its last position
         with self._reachable() as db:
             if create:
                 self._prepare(db)
@@ -165,6 +167,15 @@ class SqlEventStore(ABC, Generic[D]):
             after, to = (after, rows[-1][index] - 1) if backward else (rows[-1][index], to)
             average = 1 + sum(len(row[5]) for row in rows) // len(rows)
             size = min(max(_PAGE_BYTES // average, 1), _LARGEST_PAGE)
+
+    def read_within(self, db: D, query: Query, *, after: int) -> list[StoredEvent]:
+        """Events after a position as a transaction sees them, in which nobody else appends."""
+        selected, values = self._select(query, "position > ?", [after], "ASC", _ALL_ROWS)
+        return _stored(self.rows(db, f"{selected} ORDER BY position", values))
+
+    def _project_inline(self, db: D, last: int) -> None:
+        for project in self.inline:
+            project(db, last)
 
     def _select(self, what: Where | Query, bounds: str, numbers: list[int], order: str, count: int) -> Where:
         chosen = f"SELECT {COLUMNS} FROM {self.table} WHERE"  # noqa: S608

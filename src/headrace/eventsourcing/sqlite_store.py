@@ -101,6 +101,9 @@ class SqliteEventStore(SqlEventStore[SqliteDatabase]):
         try:
             with self._reachable() as db, db.transaction():
                 results = [self._write(db, each) for each in pending]
+                written = [each.position for each in results if isinstance(each, Appended) and not each.is_repeat]
+                if written:
+                    self._project_inline(db, max(written))
         except Exception as error:  # noqa: BLE001 - handed to each of those who wait
             results = [error] * len(pending)
             return False

@@ -92,7 +92,7 @@ class Subscription:
         if position == self.position:
             return None
         try:
-            batch = Batch(self._decode(stored), position)
+            batch = Batch(self.decode(stored), position)
         except BaseException:
             self._reading = None  # taken again from where we are
             raise
@@ -126,7 +126,8 @@ class Subscription:
                 return True
         return False
 
-    def _decode(self, stored: list[StoredEvent]) -> list[Received]:
+    def decode(self, stored: list[StoredEvent]) -> list[Received]:
+        """Stored events, without those that `on_invalid` has taken."""
         decode, new = self._types.decode, tuple.__new__
         if self._on_invalid is None:
             return [new(Received, (decode(each), each)) for each in stored]

@@ -78,8 +78,8 @@ def _sink_name(name: str, version: int) -> str:
     return f"{name}@v{version}"
 
 
-def switch_tables(db: Database, table: TableName, name: str, version: int) -> None:
-    """Put the tables of a version in place, inside a transaction of the caller's."""
+def switch_tables(db: Database, table: TableName, name: str, version: int, *others: TableName) -> None:
+    """Put the tables of a version in place, inside a transaction of the caller's; `others` belong to the same sink."""
     built, kept = table.with_suffix(f"v{version}"), table.with_suffix(f"v{version - 1}")
     if not db.exists(built):
         if db.exists(table):
@@ -87,9 +87,11 @@ def switch_tables(db: Database, table: TableName, name: str, version: int) -> No
         raise SinkMisconfigured(f"{built} is not there: build version {version} before switching to it")
     if db.exists(kept):
         raise SinkMisconfigured(f"{kept} is in the way of the version that is replaced: drop or rename it")
-    for old, new in ((table, kept), (built, table)):
-        for source, goal in ((old, new), (old.tombstones, new.tombstones)):
-            if db.exists(source):
-                db.run(f"ALTER TABLE {source} RENAME TO {quote(goal.name)}")
+    for each in (table, *others):
+        built, kept = each.with_suffix(f"v{version}"), each.with_suffix(f"v{version - 1}")
+        for old, new in ((each, kept), (built, each)):
+            for source, goal in ((old, new), (old.tombstones, new.tombstones)):
+                if db.exists(source):
+                    db.run(f"ALTER TABLE {source} RENAME TO {quote(goal.name)}")
     for before, after in ((name, _sink_name(name, version - 1)), (_sink_name(name, version), name)):
         db.run(f"UPDATE {table.sibling(BATCHES)} SET sink = ? WHERE sink = ?", (after, before))  # noqa: S608

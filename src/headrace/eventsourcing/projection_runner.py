@@ -1,0 +1,443 @@
+"""What keeps a view in step with the log: it catches up, goes on live, rebuilds, and lets others wait for it.
+
+    runner = ProjectionRunner(store, accounts)     # the view is kept beside the events, or where `views=` says
+    runner.start()                                 # in a thread; `run` is the same in this one
+    runner.wait_for(appended.position)
+    runner.get("account-7")
+
+Many events are applied in one transaction, in which the view's position moves, too: after a crash both agree. Several
+runners of one projection, in whatever processes, may run at once: who finds that another one was first goes on from
+where that one is.
+
+A view that other code has made is not touched (`ProjectionChanged`), unless it is to be rebuilt (`on_change="rebuild"`,
+or `rebuild`): beside the old one, which is read and kept in step as before, and in its place once it has come as far.
+Or an event is projected in the very transaction that appends it (`project_inline`).
+"""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Final, Literal, Self, get_args
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from headrace.delivery.letters import Letter
+from headrace.errors import HeadraceError
+from headrace.eventsourcing.errors import (
+    EventSourcingError,
+    InvalidProjection,
+    ProjectionChanged,
+    ProjectionFailed,
+    StoreUnavailable,
+    ViewBehind,
+)
+from headrace.eventsourcing.memory import MemoryStore
+from headrace.eventsourcing.pool import Pool
+from headrace.eventsourcing.projection import Projection
+from headrace.eventsourcing.sql import SqlEventStore
+from headrace.eventsourcing.store import EventStore
+from headrace.eventsourcing.subscription import Received, Subscription, letter_of
+from headrace.eventsourcing.views import BufferedView, MemoryViews, Place, RowCache, Skipped, Transaction, Views, moved
+from headrace.eventsourcing.views_sql import SqlViews
+from headrace.retry import Backoff
+from headrace.status import FAILED, RUNNING, STOPPED, WAITING, Status
+from headrace.stores.sql.database import Database
+from headrace.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+BATCH: Final = 2000
+RETRY: Final = Backoff(first_s=0.1, longest_s=10.0)
+_LOOK_S: Final = 0.02  # between looks at a view that another process keeps
+_LIVE_S: Final = 0.25
+_BESIDE: "WeakKeyDictionary[MemoryStore, MemoryViews]" = WeakKeyDictionary()
+OnInvalid = Literal["fail", "skip"]
+OnChange = Literal["fail", "rebuild", "keep"]
+
+
+class _Worker:
+    """Applies events to a view, or to the one beside it, a batch at a time."""
+
+    def __init__(
+        self, store: EventStore, projection: Projection, views: Views, *, is_beside: bool, batch: int, skips: bool
+    ) -> None:
+        self.projection, self.views, self.is_beside = projection, views, is_beside
+        self._is_topic = hasattr(store, "topic")
+        self._skipped: list[Skipped] = []
+        self._cache = RowCache()
+        self.place = views.prepare(projection, is_beside=is_beside)
+        self.subscription = Subscription(
+            store, projection.query, after=self.place.position, types=projection.types, batch=batch,
+            on_invalid=self._skip if skips else None, name=projection.name,
+        )  # fmt: skip
+
+    def _skip(self, letter: Letter) -> None:
+        self._skipped.append(Skipped(letter.offset + self._is_topic, letter.reason))
+
+    def step(self, timeout_s: float = 0.0) -> bool:
+        """Apply what comes next; whether something came."""
+        try:
+            batch = self.subscription.take(timeout_s)
+            if batch is None:
+                return False
+            with self.views.writing(self.projection, is_beside=self.is_beside) as transaction:
+                if transaction.place.code != self.projection.fingerprint:
+                    raise changed(self.projection, transaction.place)
+                is_ours = transaction.place == self.place
+                if is_ours:
+                    self.apply(transaction, batch.events, batch.position)
+        except BaseException:
+            self.begin_from(self.place)
+            raise
+        if is_ours:
+            self.place = moved(self.place, batch.position)
+            self._cache.trim()
+        else:
+            self.begin_from(transaction.place)
+        return True
+
+    def begin_from(self, place: Place) -> None:
+        """Go on from where the view is, of which nothing else is known."""
+        self._cache.rows.clear()
+        self._skipped.clear()
+        self.place = place
+        self.subscription.move(place.position)
+
+    def apply(self, transaction: Transaction, events: list[Received], position: int) -> None:
+        """What events do to the view, in a transaction whose place is ours."""
+        apply_events(self.projection, transaction, events, self._cache)
+        transaction.move(moved(transaction.place, position), tuple(self._skipped))
+        self._skipped.clear()
+
+
+def apply_events(projection: Projection, transaction: Transaction, events: list[Received], cache: RowCache) -> None:
+    """Call the projection's functions, and write what they put into the view."""
+    view, appliers = BufferedView(projection, transaction, cache), projection.appliers
+    for event, stored in events:
+        apply = appliers.get(type(event))
+        if apply is None:
+            continue
+        try:
+            apply(view, event, stored)
+        except Exception as error:
+            what = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+            raise ProjectionFailed(f"projection {projection.name!r} could not apply {stored}: {what}") from error
+    view.flush()
+
+
+def changed(projection: Projection, place: Place) -> ProjectionChanged:
+    return ProjectionChanged(
+        f"view {projection.name!r} (at position {place.position}) was made by other code than this program's: rebuild "
+        "it with rebuild() or on_change='rebuild', or go on with it by on_change='keep'"
+    )
+
+
+class ProjectionRunner:
+    """Keeps the view of one projection, and reads it. Several threads may read and wait."""
+
+    def __init__(
+        self,
+        store: EventStore,
+        projection: Projection,
+        *,
+        views: Views | str | None = None,
+        on_invalid: OnInvalid = "fail",
+        on_change: OnChange = "fail",
+        batch: int = BATCH,
+        retry: Backoff = RETRY,
+    ) -> None:
+        """`views` is `sqlite:///path`, `postgresql://…`, a `MemoryViews`, or by default where the events are.
+
+        With `on_invalid="skip"` events that cannot be decoded are left out, and kept as dead letters. `batch` events
+        are applied in one transaction, at the most. `retry` is how `run` goes on when a database is away.
+        """
+        for what, given, known in (("on_invalid", on_invalid, OnInvalid), ("on_change", on_change, OnChange)):
+            if given not in get_args(known):
+                raise InvalidProjection(f"{what}={given!r} is not possible: choose among {', '.join(get_args(known))}")
+        self.store, self.projection = store, projection
+        self.views = _views_for(store, projection, views)
+        self._on_change, self._skips, self._batch, self._retry = on_change, on_invalid == "skip", batch, retry
+        self._worker: _Worker | None = None
+        self._turn = threading.RLock()  # one thread of ours applies at a time
+        self._stopped = threading.Event()
+        self._moved = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._state, self._problem = STOPPED, ""
+        self._failure: EventSourcingError | None = None
+        self.views.prepare(projection)
+
+    # --- keeping
+
+    def catch_up(self) -> int:
+        """Apply all that is in the log now; the position that the view has then."""
+        with self._turn:
+            worker = self._worker or self._open()
+        end = self.store.last_position()
+        while (place := self.views.place(self.projection)).position < end and self._step(0.0):
+            pass
+        if place.code != worker.place.code:
+            raise changed(self.projection, place)
+        return place.position
+
+    def run(self) -> None:
+        """Apply what is there and what comes, until `stop`. What passes by itself is tried again, all else raised."""
+        failures = 0
+        self._stopped.clear()
+        self._state, self._problem, self._failure = RUNNING, "", None
+        try:
+            while not self._stopped.is_set():
+                try:
+                    self._step(_LIVE_S)
+                    failures, self._state, self._problem = 0, RUNNING, ""
+                except StoreUnavailable as error:
+                    failures += 1
+                    if self._retry.gives_up(failures):
+                        raise
+                    self._state, self._problem = WAITING, str(error)
+                    _log.warning("a projection waits", projection=self.projection.name, error=str(error))
+                    self._stopped.wait(self._retry.pause_s(failures))
+            self._state = STOPPED
+        except EventSourcingError as error:
+            self._state, self._problem, self._failure = FAILED, str(error), error
+            with self._moved:
+                self._moved.notify_all()
+            raise
+
+    def _step(self, timeout_s: float) -> bool:
+        with self._turn:
+            worker = self._worker or self._open()
+            came = worker.step(timeout_s)
+        if came:
+            with self._moved:
+                self._moved.notify_all()
+        return came
+
+    def _open(self) -> _Worker:
+        place = self.views.place(self.projection)
+        if place.code != self.projection.fingerprint:
+            if self._on_change == "rebuild":
+                self._build_beside()
+            elif self._on_change == "keep":
+                self._adopt()
+            else:
+                raise changed(self.projection, place)
+        self._worker = self._make_worker(is_beside=False)
+        return self._worker
+
+    def _make_worker(self, *, is_beside: bool) -> _Worker:
+        return _Worker(
+            self.store, self.projection, self.views, is_beside=is_beside, batch=self._batch, skips=self._skips
+        )
+
+    def _adopt(self) -> None:
+        """Go on with what other code has made."""
+        with self.views.writing(self.projection) as transaction:
+            place = transaction.place
+            transaction.move(Place(place.position, self.projection.fingerprint, place.token), ())
+
+    def start(self) -> Self:
+        """`run` in a thread."""
+        if self._thread is None or not self._thread.is_alive():
+            self._stopped.clear()
+            self._thread = threading.Thread(
+                target=self._run_quietly, name=f"projection-{self.projection.name}", daemon=True
+            )
+            self._thread.start()
+        return self
+
+    def _run_quietly(self) -> None:
+        try:
+            self.run()
+        except EventSourcingError as error:  # whoever waits for the view is told
+            _log.error("a projection failed", projection=self.projection.name, error=str(error))
+
+    def stop(self) -> None:
+        """Have `run` return soon, and wait for the thread of `start`."""
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def close(self) -> None:
+        """Stop, and let go of connections that are the runner's own."""
+        self.stop()
+        self.views.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def run_async(self) -> None:
+        """As `run`, in a thread that is waited for; ends when it is cancelled."""
+        running = asyncio.create_task(asyncio.to_thread(self.run))
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self._stopped.set()
+            await running
+            raise
+
+    # --- rebuilding
+
+    def rebuild(self) -> None:
+        """Build the view anew from the first event on, while the old one is read, and let it take its place.
+
+        Something that was begun by the same code, and interrupted, goes on from where it was.
+        """
+        self._build_beside()
+        with self._turn:
+            self._worker = None
+        with self._moved:
+            self._moved.notify_all()
+
+    def _build_beside(self) -> None:
+        projection, views = self.projection, self.views
+        if views.prepare(projection, is_beside=True).code != projection.fingerprint:
+            views.drop_beside(projection)
+        worker = self._make_worker(is_beside=True)
+        while worker.step():
+            pass
+        with views.switching(projection) as (live, transaction):
+            if transaction is not None:  # or another one has built it, and switched
+                # What the old one has already is in the new one, too: nobody who waited for it reads less now.
+                place, rest = transaction.place, max(live.position, transaction.place.position)
+                worker.begin_from(place)
+                stored = list(self.store.read(projection.query, after=place.position, to=rest))
+                worker.apply(transaction, worker.subscription.decode(stored), rest)
+
+    # --- reading
+
+    @property
+    def position(self) -> int:
+        """Up to where the view is made."""
+        return self.views.place(self.projection).position
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the view was made by this code."""
+        return self.views.place(self.projection).code == self.projection.fingerprint
+
+    def get(self, key: str, default: Any = None, *, table: str = "") -> Any:
+        """The row under a key, of the first table or another one."""
+        found = self.views.read_row(self.projection, self.projection.table_named(table), key)
+        return default if found is None else json.loads(found)
+
+    def rows(self, *, table: str = "") -> Iterator[tuple[str, Any]]:
+        """All rows of a table, by key."""
+        for key, row in self.views.read_rows(self.projection, self.projection.table_named(table)):
+            yield key, json.loads(row)
+
+    def query(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Ask the view in SQL, with `?` for values and `{name}` for tables."""
+        return self.views.run(self.projection, statement, values)
+
+    def wait_for(self, position: int, timeout_s: float = 10.0) -> None:
+        """Wait until the view has all up to a position, as an append returns it; `ViewBehind` if that takes longer."""
+        until = time.monotonic() + timeout_s
+        while (at := self.position) < position:
+            if self._failure is not None:
+                raise self._failure
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise ViewBehind(self.projection.name, at, position, timeout_s)
+            with self._moved:
+                self._moved.wait(min(left_s, _LOOK_S))
+
+    async def wait_for_async(self, position: int, timeout_s: float = 10.0) -> None:
+        """As `wait_for`."""
+        await asyncio.to_thread(self.wait_for, position, timeout_s)
+
+    def dead_letters(self) -> list[Letter]:
+        """The events that the view was made without, and why."""
+        return [
+            letter_of(self.store, stored, each.reason, self.projection.name)
+            for each in self.views.skipped(self.projection)
+            for stored in self.store.read(after=each.position - 1, to=each.position)
+        ]
+
+    def status(self) -> Status:
+        """How it stands, as parts of a stack report it."""
+        at, last = self.position, self.store.last_position()
+        facts: dict[str, Any] = {"position": at, "lag_records": max(last - at, 0), "target": str(self.views)}
+        if self._problem:
+            facts["waiting" if self._state == WAITING else "problem"] = self._problem
+        if skipped := len(self.views.skipped(self.projection)):
+            facts["dead_letters"] = skipped
+        if not self.is_current:
+            facts["problem"] = str(changed(self.projection, self.views.place(self.projection)))
+        return Status.of(self.projection.name, "projection", self._state, **facts)
+
+
+def _views_for(store: EventStore, projection: Projection, given: Views | str | None) -> Views:
+    if given is None:
+        if isinstance(store, SqlEventStore):
+            return SqlViews(store.pool, store.engine, str(store), store.table.schema)
+        if isinstance(store, MemoryStore):
+            return _BESIDE.setdefault(store, MemoryViews())
+        raise InvalidProjection(
+            f"projection {projection.name!r} cannot be kept in a topic beside its events: name a database with "
+            "views='sqlite:///path' or views='postgresql://…'"
+        )
+    return open_views(given) if isinstance(given, str) else given
+
+
+def open_views(url: str) -> Views:
+    """Where views are kept, by its address."""
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        from headrace.eventsourcing.opening import sqlite_path
+        from headrace.stores.sqlite.database import SqliteDatabase
+
+        path = sqlite_path(url)
+        return _own_views(lambda: SqliteDatabase(path, has_wal=True), SqliteDatabase, f"SQLite {path}")
+    if scheme in ("postgresql", "postgres"):
+        from headrace.stores.postgres.database import PostgresDatabase
+
+        return _own_views(lambda: PostgresDatabase(url), PostgresDatabase, "PostgreSQL schema public", "public")
+    if scheme == "memory":
+        return MemoryViews()
+    raise InvalidProjection("views are kept at sqlite:///path, postgresql://user@host/database or memory:")
+
+
+def _own_views(make: Any, engine: type[Database], where: str, schema: str = "") -> Views:
+    def connect() -> Database:
+        db: Database = make()
+        db.connect()
+        return db
+
+    return SqlViews(Pool(connect), engine, where, schema, owns_pool=True)
+
+
+def project_inline(store: EventStore, projection: Projection) -> ProjectionRunner:
+    """Have each append by this `store` project its events in its own transaction: both are there, or neither.
+
+    The view is in the database of the events. What other programs append without it is projected with the next append.
+    A function that raises has the append fail. Appends wait for each other, in PostgreSQL too.
+    """
+    if not isinstance(store, SqlEventStore):
+        raise InvalidProjection(
+            f"projection {projection.name!r} cannot be inline in {store}: only events in SQLite or PostgreSQL are "
+            "stored in one transaction with a view; use a ProjectionRunner"
+        )
+    runner = ProjectionRunner(store, projection)
+    while runner.position < store.last_position():
+        runner.catch_up()
+    views: Any = runner.views
+
+    def project(db: Any, last: int) -> None:
+        transaction = views.join(db, projection)
+        place = transaction.place
+        if place.code != projection.fingerprint:
+            raise changed(projection, place)
+        stored = store.read_within(db, projection.query, after=place.position)
+        events = [Received(projection.types.decode(each), each) for each in stored]
+        apply_events(projection, transaction, events, RowCache())
+        transaction.move(moved(place, last), ())
+
+    store.inline.append(project)
+    return runner
