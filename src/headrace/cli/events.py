@@ -1,36 +1,24 @@
 """`headrace events`: look into a store of events, and at what aggregates were at any time.
 
-Nothing here writes to a store, or makes one that is not there. Streams are read by their index, one page after another;
-what has to look at all events shows how far it is.
+Nothing here writes to a store (`event_erasure.py` does), or makes one that is not there. Streams are read by their
+index, one page after another; what has to look at all events shows how far it is.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import click
 
+from headrace.cli.event_erasure import COMMANDS
 from headrace.cli.event_text import event_as_json, event_as_line
 from headrace.cli.output import ProgressLine, console, json_option, print_json, print_table
-from headrace.cli.parameters import TIMESTAMP, limit_option
+from headrace.cli.parameters import TIMESTAMP, limit_option, opened_store, store_argument
 from headrace.eventsourcing.causation import in_order_of_causes, is_of_request
 from headrace.eventsourcing.errors import EventSourcingError
 from headrace.eventsourcing.model import StoredEvent, category_of
-from headrace.eventsourcing.opening import open_store
 from headrace.eventsourcing.store import EventStore
 
-store_argument = click.argument("url", metavar="STORE")
 _REPORTED = 1_000  # events
-
-
-@contextmanager
-def opened(url: str) -> Iterator[EventStore]:
-    """The store at an address, which must be there."""
-    store = open_store(url, create=False)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 @click.group()
@@ -44,7 +32,12 @@ def events() -> None:
       headrace events list sqlite:///shop.db
       headrace events show sqlite:///shop.db order-7
       headrace events show sqlite:///shop.db --correlation checkout-19
+      headrace events verify sqlite:///shop.db
     """
+
+
+for _command in COMMANDS:
+    events.add_command(_command)
 
 
 # --- looking
@@ -63,7 +56,7 @@ def list_all(url: str, category: str | None, has_streams: bool, after: str, limi
     A stream's category is its name up to the first dash: order of order-7. In a topic there is no list of streams, and
     all events are read for it.
     """
-    with opened(url) as store, ProgressLine("looked at", "events") as line:
+    with opened_store(url) as store, ProgressLine("looked at", "events") as line:
         if category is None and not has_streams:
             _list_categories(store, line.show, as_json=as_json)
             return
@@ -130,7 +123,7 @@ def show(
     """
     if (stream is None) == (correlation is None):
         raise click.UsageError("name either a STREAM or a --correlation ID")
-    with opened(url) as store:
+    with opened_store(url) as store:
         if correlation is not None:
             _show_request(store, correlation, since or 0, as_json=as_json)
             return

@@ -5,9 +5,10 @@ A text that cannot be read is a wrong call: exit code 2, with a sentence that sa
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -22,6 +23,9 @@ from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
 from headrace.stack import DEFAULT_FILE
 from headrace.stack.state_file import running_bootstrap
+
+if TYPE_CHECKING:
+    from headrace.eventsourcing.store import EventStore
 
 T = TypeVar("T")
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -153,3 +157,18 @@ def _complete(
 
 topic_argument = click.argument("topic", shell_complete=complete_topic)
 group_argument = click.argument("name", metavar="GROUP", shell_complete=complete_group)
+
+
+store_argument = click.argument("url", metavar="STORE")
+
+
+@contextmanager
+def opened_store(url: str) -> "Iterator[EventStore]":
+    """The store of events at an address, which must be there."""
+    from headrace.eventsourcing.opening import open_store
+
+    store = open_store(url, create=False)
+    try:
+        yield store
+    finally:
+        store.close()
