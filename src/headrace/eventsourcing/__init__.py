@@ -3,7 +3,8 @@
 `model.py` is what an event is, `store.py` the contract of a store, `event_types.py` how plain dataclasses become
 events. `aggregate.py` is how commands become events and events state, `repository.py` handles commands with all that.
 A store is in memory (`memory.py`), in tables (`sql.py`) of SQLite or PostgreSQL, or in a topic (`broker_store.py`,
-`kafka_store.py`); `opening.py` has each by its address.
+`kafka_store.py`); `opening.py` has each by its address. `seals.py` and `verification.py` show what was tampered with;
+`erasure.py` and `archives.py` take events out, and `traces.py` is what stays of that.
 
 What always holds: what was acknowledged is stored whole and durably, a decision that another writer overtook is a
 `Conflict` and never lost, and a reader that goes on from its position misses nothing.
@@ -15,6 +16,8 @@ from headrace.extras import export_lazily
 
 if TYPE_CHECKING:
     from headrace.eventsourcing.aggregate import Aggregate, refuse
+    from headrace.eventsourcing.archives import Retention, archive, read_archive, retain
+    from headrace.eventsourcing.erasure import redact
     from headrace.eventsourcing.errors import BoundaryConflict, Conflict, EventSourcingError, Refused
     from headrace.eventsourcing.event_types import EventTypes, event, upcast
     from headrace.eventsourcing.memory import MemoryStore
@@ -33,18 +36,24 @@ if TYPE_CHECKING:
     from headrace.eventsourcing.opening import open_store
     from headrace.eventsourcing.postgres_store import postgres
     from headrace.eventsourcing.repository import AsyncRepository, Repository, Snapshots
+    from headrace.eventsourcing.seals import seal
     from headrace.eventsourcing.sqlite_store import sqlite
     from headrace.eventsourcing.store import EventStore
+    from headrace.eventsourcing.traces import ArchivalTrace, Redacted, RedactionTrace
+    from headrace.eventsourcing.verification import verify
 
 __all__ = [
-    "ALL", "ANY", "NEW", "Aggregate", "Appended", "AsyncRepository", "BoundaryConflict", "Condition", "Conflict",
-    "EventSourcingError", "EventStore", "EventTypes", "MemoryStore", "NewEvent", "Query", "Refused", "Repository",
-    "Snapshots", "StoredEvent", "StreamAppend", "event", "open_store", "postgres", "refuse", "sqlite", "upcast",
-    "where",
+    "ALL", "ANY", "NEW", "Aggregate", "Appended", "ArchivalTrace", "AsyncRepository", "BoundaryConflict", "Condition",
+    "Conflict", "EventSourcingError", "EventStore", "EventTypes", "MemoryStore", "NewEvent", "Query", "Redacted",
+    "RedactionTrace", "Refused", "Repository", "Retention", "Snapshots", "StoredEvent", "StreamAppend", "archive",
+    "event", "open_store", "postgres", "read_archive", "redact", "refuse", "retain", "seal", "sqlite", "upcast",
+    "verify", "where",
 ]  # fmt: skip
 
 _HOMES = {
     "aggregate": ("Aggregate", "refuse"),
+    "archives": ("Retention", "archive", "read_archive", "retain"),
+    "erasure": ("redact",),
     "errors": ("BoundaryConflict", "Conflict", "EventSourcingError", "Refused"),
     "event_types": ("EventTypes", "event", "upcast"),
     "memory": ("MemoryStore",),
@@ -64,7 +73,10 @@ _HOMES = {
     "postgres_store": ("postgres",),
     "repository": ("AsyncRepository", "Repository", "Snapshots"),
     "sqlite_store": ("sqlite",),
+    "seals": ("seal",),
     "store": ("EventStore",),
+    "traces": ("ArchivalTrace", "Redacted", "RedactionTrace"),
+    "verification": ("verify",),
 }
 
 __getattr__, __dir__ = export_lazily(
