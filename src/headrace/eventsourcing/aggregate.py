@@ -97,6 +97,14 @@ class Aggregate(Generic[S]):
             raise InvalidCommand(f"aggregate {self.name!r} decides about no command {name}: {nearest(name, known)}")
         return decider(state, command)
 
+    def command_type(self, name: str) -> type:
+        """The class of commands under its name, as it is stored by those who send them later."""
+        for each in self._deciders:
+            if each.__qualname__ == name:
+                return each
+        known = [each.__qualname__ for each in self._deciders]
+        raise InvalidCommand(f"aggregate {self.name!r} decides about no command {name}: {nearest(name, known)}")
+
     def events_of(self, decision: Any) -> list[Any]:
         """A decision as a list of events."""
         if decision is None:

@@ -93,6 +93,14 @@ class ProjectionFailed(EventSourcingError):
     """A projection could not apply an event; the text says which, and why."""
 
 
+class InvalidProcess(EventSourcingError):
+    """A process that cannot be as it is declared, or wants what it cannot have."""
+
+
+class ProcessFailed(EventSourcingError):
+    """A process could not go on; the text says which, with what, and why."""
+
+
 class ViewBehind(EventSourcingError):
     """A view did not come as far as somebody waited for."""
 

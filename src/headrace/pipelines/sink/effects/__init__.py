@@ -15,8 +15,22 @@ idempotence key that the user names. Then they are sent, and what was done is re
 `ledger.py` is the table, `delivery.py` the sending, `sink.py` the whole.
 """
 
-from headrace.pipelines.sink.effects.delivery import Refused, Webhook, webhook
-from headrace.pipelines.sink.effects.ledger import FailedRecord
-from headrace.pipelines.sink.effects.sink import Outbox, outbox
+from typing import TYPE_CHECKING
+
+from headrace.extras import export_lazily
+
+if TYPE_CHECKING:
+    from headrace.pipelines.sink.effects.delivery import Refused, Webhook, webhook
+    from headrace.pipelines.sink.effects.ledger import FailedRecord
+    from headrace.pipelines.sink.effects.sink import Outbox, outbox
+
+# Loaded when first asked for: the table and the sending need no Spark, and have other users.
+_HOMES = {
+    **dict.fromkeys(("Refused", "Webhook", "webhook"), "headrace.pipelines.sink.effects.delivery"),
+    "FailedRecord": "headrace.pipelines.sink.effects.ledger",
+    **dict.fromkeys(("Outbox", "outbox"), "headrace.pipelines.sink.effects.sink"),
+}
 
 __all__ = ["FailedRecord", "Outbox", "Refused", "Webhook", "outbox", "webhook"]
+
+__getattr__, __dir__ = export_lazily(__name__, _HOMES)

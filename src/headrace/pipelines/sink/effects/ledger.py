@@ -11,7 +11,7 @@ from headrace.stores.errors import SinkMisconfigured
 from headrace.stores.postgres.database import PostgresDatabase
 from headrace.stores.sql.database import Database
 from headrace.stores.sql.statements import TableName
-from headrace.stores.sql.transaction import create_batches, read_step, record_batch
+from headrace.stores.sql.transaction import BATCHES, create_batches, read_step, record_batch
 from headrace.stores.sqlite.database import SqliteDatabase
 
 WAITING, SENDING, DONE, FAILED = "waiting", "sending", "done", "failed"
@@ -78,6 +78,14 @@ class Ledger:
     def step(self, batch: Numbered) -> Step:
         """Whether the batch is to be taken in."""
         return read_step(self._db, _OUTBOX, self._target, batch)
+
+    def last_batch(self, query_id: str) -> int:
+        """The number of the batch that was taken in last; -1 if there is none."""
+        rows = self._db.run(
+            f"SELECT batch_id FROM {BATCHES} WHERE sink = ? AND query_id = ?",  # noqa: S608
+            (self._target.name, query_id),
+        )
+        return int(rows[0][0]) if rows else -1
 
     def take_in(self, batch: Numbered, records: Iterable[tuple[str, str | None, str]]) -> None:
         """All records (key, lane, payload) and the batch's number; a key that is known is not taken in again."""

@@ -1,0 +1,132 @@
+"""What processes want done outside (`todo.effect`), sent through the project's outbox: a mail, a call, a payment.
+
+    EffectRunner(store, transferring, send_mail, outbox="sqlite:///outbox.db").start()
+
+An effect is stored in the same append as the process that wants it, so neither is there without the other. From the log
+it is taken into the outbox (`pipelines/sink/effects`), with the position up to which that was done, and sent from there
+under its idempotence key. What is remembered as sent is never sent again; what was under way when the program died is
+sent again under the same key, for the receiver to tell.
+"""
+
+import json
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from headrace.errors import HeadraceError
+from headrace.eventsourcing.model import where
+from headrace.eventsourcing.process import ADVANCED, Process
+from headrace.eventsourcing.store import EventStore
+from headrace.eventsourcing.subscription import Subscription
+from headrace.pipelines.sink.effects.delivery import Pace, Send, deliver
+from headrace.pipelines.sink.effects.ledger import FailedRecord, Ledger, open_ledger
+from headrace.stores.batch import Numbered, Target
+from headrace.telemetry.logs import get_logger
+
+_log = get_logger(__name__)
+_LIVE_S: Final = 0.25
+
+
+class EffectRunner:
+    """Sends the effects of one kind of process; one at a time, in one program."""
+
+    def __init__(
+        self,
+        store: EventStore,
+        process: Process[Any],
+        send: Send,
+        *,
+        outbox: str,
+        attempts: int = 5,
+        first_pause_s: float = 0.5,
+        longest_pause_s: float = 60.0,
+        parallel: int = 4,
+    ) -> None:
+        """`send(payload, key)` is called for each; what it raises is tried again, so many times.
+
+        `outbox` is where it is remembered what was sent: `sqlite:///path` or `postgresql://…`.
+        """
+        self._store, self._process, self._send, self._outbox = store, process, send, outbox
+        self._pace = Pace(attempts, first_pause_s, longest_pause_s, parallel)
+        self._target = Target("headrace_outbox", f"process:{process.name}")
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def settle(self) -> None:
+        """Send all that is to be sent now."""
+        with open_ledger(self._outbox, self._target) as ledger:
+            self._take_in(ledger, self._subscribe(ledger), 0.0)
+            deliver(ledger, self._send, self._pace)
+
+    def run(self) -> None:
+        """Send what is there and what comes, until `stop`."""
+        self._stopped.clear()
+        with open_ledger(self._outbox, self._target) as ledger:
+            effects = self._subscribe(ledger)
+            deliver(ledger, self._send, self._pace)  # what another one left
+            while not self._stopped.is_set():
+                if self._take_in(ledger, effects, _LIVE_S):
+                    deliver(ledger, self._send, self._pace)
+
+    def _subscribe(self, ledger: Ledger) -> Subscription:
+        after = max(ledger.last_batch(self._process.name), 0)
+        query = where(types=[ADVANCED], category=self._process.name)
+        return Subscription(self._store, query, after=after, types=self._process.types)
+
+    def _take_in(self, ledger: Ledger, effects: Subscription, timeout_s: float) -> int:
+        """What the log has more of than the outbox; how many."""
+        count = 0
+        while (batch := effects.take(timeout_s)) is not None:
+            found = [
+                (each.key, each.lane, json.dumps(each.payload)) for event, _ in batch.events for each in event.effects
+            ]
+            if found:
+                ledger.take_in(Numbered(self._process.name, batch.position), found)
+                count += len(found)
+            timeout_s = 0.0
+        return count
+
+    def failed(self) -> list[FailedRecord]:
+        """What was given up, and why."""
+        with open_ledger(self._outbox, self._target) as ledger:
+            return [FailedRecord(key, tried, error, _read(text)) for key, tried, error, text in ledger.failed()]
+
+    def retry_failed(self) -> int:
+        """Have what was given up sent again; how many. A runner that runs sends it with what comes next."""
+        with open_ledger(self._outbox, self._target) as ledger:
+            return ledger.retry_failed()
+
+    # --- in a thread
+
+    def start(self) -> Self:
+        """`run` in a thread."""
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._run_quietly, name=f"effects-{self._process.name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def _run_quietly(self) -> None:
+        try:
+            self.run()
+        except HeadraceError as error:
+            _log.error("effects of processes are not sent any more", process=self._process.name, error=str(error))
+
+    def stop(self) -> None:
+        """Have `run` return after what it sends just now."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _read(text: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(text)
+    return found

@@ -1,0 +1,292 @@
+"""Processes: events lead to commands, each carried out once, with deadlines and compensation."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.eventsourcing import Repository
+from headrace.eventsourcing.errors import InvalidAppend, InvalidProcess, ProcessFailed
+from headrace.eventsourcing.memory import MemoryStore
+from headrace.eventsourcing.model import StreamAppend, where
+from headrace.eventsourcing.process import Process, Todo
+from headrace.eventsourcing.process_runner import ProcessRunner
+from headrace.eventsourcing.sqlite_store import sqlite
+from headrace.testing.clock import FakeClock
+from tests.unit.eventsourcing.transfers import (
+    OVERDUE_S,
+    Close,
+    Confirmed,
+    Deposited,
+    Open,
+    Requested,
+    Withdraw,
+    Withdrawn,
+    account,
+    transferring,
+    types,
+)
+from tests.unit.eventsourcing.transfers import Transfer as State
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    store: Any = MemoryStore() if request.param == "memory" else sqlite(tmp_path / "events.db")
+    accounts = Repository(store)
+    accounts.handle(account, "ann", Open(150))
+    accounts.handle(account, "bob", Open(0))
+    yield store
+    store.close()
+
+
+def put(store: Any, stream: str, *events: Any) -> int:
+    return int(store.append([StreamAppend(stream, [types.encode(each) for each in events])]).position)
+
+
+def request(store: Any, name: str, amount: int, target: str = "bob") -> int:
+    return put(store, f"transfer-{name}", Requested(name, "ann", target, amount))
+
+
+def balances(store: Any) -> tuple[int, int]:
+    accounts = Repository(store)
+    return accounts.load(account, "ann").state.balance, accounts.load(account, "bob").state.balance
+
+
+def test_an_event_leads_to_commands(store: Any) -> None:
+    runner = ProcessRunner(store, transferring)
+    request(store, "t1", 30)
+    runner.settle()
+    assert balances(store) == (120, 30)
+    assert runner.state("t1") == State("ann", "bob", 30, "done")
+    assert runner.status().facts["open"] == 0
+    (withdrawn,) = store.read(where(types=["withdrawn"]))
+    (requested,) = store.read(where(types=["transfer-requested"]))
+    assert withdrawn.causation_id == withdrawn.correlation_id == requested.id
+    assert withdrawn.headers == {"process": "transferring-t1"}
+    assert requested.id in withdrawn.command_id
+
+
+def test_what_a_process_did_not_ask_for_is_not_its_business(store: Any) -> None:
+    runner = ProcessRunner(store, transferring)
+    Repository(store).handle(account, "ann", Withdraw(10))
+    put(store, "transfer-t9", Confirmed("t9"))  # of a transfer that nobody requested
+    runner.settle()
+    assert balances(store) == (140, 0)
+    assert runner.history("t9") == []
+
+
+def test_a_refused_command_is_made_up_for(store: Any) -> None:
+    runner = ProcessRunner(store, transferring)
+    Repository(store).handle(account, "bob", Close())
+    request(store, "t1", 30)
+    request(store, "t2", 1000)
+    runner.settle()
+    assert balances(store) == (150, 0)
+    assert runner.state("t1").status == "refunded"
+    assert runner.state("t2").status == "refused: there are only 120"
+    (refunded,) = store.read(where(types=["refunded"]))
+    assert types.decode(refunded).reason == "the account is closed"
+
+
+def test_a_deadline_that_passes_and_one_that_is_cancelled(store: Any) -> None:
+    clock = FakeClock()
+    runner = ProcessRunner(store, transferring, clock=clock)
+    request(store, "slow", 100)
+    runner.settle()
+    assert balances(store) == (50, 0)
+    clock.advance(OVERDUE_S * 1000 - 1)
+    runner.settle()
+    assert runner.state("slow").status == "withdrawn"
+    later = ProcessRunner(store, transferring, clock=clock)  # a deadline is kept over a restart
+    assert later.instance("slow").deadlines == {"overdue": clock.now_ms() + 1}
+    clock.advance(1)
+    later.settle()
+    assert balances(store) == (150, 0)
+    runner.settle()  # and fires once
+    assert balances(store) == (150, 0)
+    assert later.state("slow").status == "overdue"
+
+    request(store, "quick", 120)
+    later.settle()
+    put(store, "transfer-quick", Confirmed("quick"))
+    later.settle()
+    clock.advance(OVERDUE_S * 2000)
+    later.settle()
+    assert balances(store) == (30, 120)
+    assert later.state("quick").status == "done"
+
+
+def test_nothing_is_done_twice_whoever_begins_anew_wherever(store: Any) -> None:
+    """As if each runner were killed after each of its steps, and two ran at once."""
+    Repository(store).handle(account, "cid", Open(0))
+    Repository(store).handle(account, "cid", Close())
+    for number in range(4):
+        request(store, f"t{number}", 10, "bob" if number % 2 else "cid")
+    for _ in range(60):
+        ProcessRunner(store, transferring, batch=1)._advance(0.0)
+    one, other = ProcessRunner(store, transferring), ProcessRunner(store, transferring)
+    request(store, "t4", 10)
+    while one._advance(0.0) | other._advance(0.0):
+        pass
+    assert balances(store) == (120, 30)
+    counted = [each.type for each in store.read()]
+    assert (counted.count("withdrawn"), counted.count("deposited"), counted.count("refunded")) == (5, 3, 2)
+    assert [one.state(f"t{number}").status for number in range(5)] == ["refunded", "done", "refunded", "done", "done"]
+
+
+def test_a_runner_begins_with_what_the_one_before_has_saved(store: Any) -> None:
+    clock = FakeClock()
+    request(store, "t1", 100)
+    first = ProcessRunner(store, transferring, clock=clock)
+    first.settle()
+    first._save()
+    first = ProcessRunner(store, transferring, clock=clock)
+    read = list[int]()
+    first.store = _Watched(store, read)  # type: ignore[assignment]
+    clock.advance(OVERDUE_S * 1000)
+    first.settle()
+    assert first.state("t1").status == "overdue"
+    assert min(read) > 0
+
+
+class _Watched:
+    """A store that notes from where it is read."""
+
+    def __init__(self, store: Any, read: list[int]) -> None:
+        self._store, self._read = store, read
+
+    def read(self, *arguments: Any, after: int = 0, **more: Any) -> Any:
+        self._read.append(after)
+        return self._store.read(*arguments, after=after, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_processes_run_in_a_thread(store: Any) -> None:
+    with ProcessRunner(store, transferring) as runner:
+        request(store, "t1", 30)
+        done = threading.Event()
+        for _ in range(1000):
+            if runner.state("t1").status == "done":
+                done.set()
+                break
+            store.wait(store.last_position(), 0.05)
+        assert done.is_set()
+        assert runner.status().state == "running"
+    assert runner.status().state == "stopped"
+
+
+def test_a_new_process_may_leave_history_alone(store: Any) -> None:
+    position = request(store, "old", 30)
+    runner = ProcessRunner(store, transferring, after=position)
+    request(store, "new", 10)
+    runner.settle()
+    assert balances(store) == (140, 10)
+
+
+@dataclass
+class Nothing:
+    count: int = 0
+
+
+def test_a_function_that_fails_says_where(store: Any) -> None:
+    broken = Process("broken", Nothing, sends=[account], types=types)
+
+    @broken.starts("transfer")
+    def requested(state: Nothing, event: Requested, todo: Todo) -> None:
+        raise ValueError("odd")
+
+    position = request(store, "t1", 30)
+    with pytest.raises(
+        ProcessFailed,
+        match=rf"'broken-t1' could not go on with Requested of event 1 .*position {position}\): ValueError: odd",
+    ):
+        ProcessRunner(store, broken).settle()
+
+
+def test_a_refusal_that_nobody_expected_is_a_problem_of_that_process_alone(store: Any) -> None:
+    simple = Process("simple", Nothing, sends=[account], types=types)
+
+    @simple.starts("transfer")
+    def requested(state: Nothing, event: Requested, todo: Todo) -> None:
+        todo.send(account, event.source, Withdraw(event.amount))
+
+    @simple.on
+    def withdrawn(state: Nothing, event: Withdrawn, todo: Todo) -> None:
+        state.count += 1
+
+    request(store, "t1", 1000)
+    request(store, "t2", 10)
+    runner = ProcessRunner(store, simple)
+    runner.settle()
+    assert runner.instance("t1").problem == "Withdraw for account 'ann' was refused: there are only 150"
+    assert runner.state("t2").count == 1
+
+
+def _begins_never() -> None:
+    ProcessRunner(MemoryStore(), Process("never", Nothing, types=types))
+
+
+def _sends_elsewhere() -> None:
+    made = Process("elsewhere", Nothing, types=types)
+
+    @made.starts("transfer")
+    def requested(state: Nothing, event: Requested, todo: Todo) -> None:
+        todo.send(account, "ann", Withdraw(1))
+
+    _run_once(made)
+
+
+def _waits_for_nothing() -> None:
+    made = Process("waiting", Nothing, types=types)
+
+    @made.starts("transfer")
+    def requested(state: Nothing, event: Requested, todo: Todo) -> None:
+        todo.wait("overdu", 1)
+
+    _run_once(made)
+
+
+def _run_once(made: Process[Any]) -> None:
+    store = MemoryStore()
+    put(store, "transfer-1", Requested("1", "a", "b", 1))
+    ProcessRunner(store, made).settle()
+
+
+def _twice() -> None:
+    made = Process("twice", Nothing, types=types)
+    for _ in range(2):
+
+        @made.on
+        def deposited(state: Nothing, event: Deposited, todo: Todo) -> None: ...
+
+
+def _wrong_shape() -> None:
+    @Process("wrong", Nothing, types=types).starts("transfer")
+    def requested(state: Nothing, event: Requested) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (_begins_never, "process 'never' begins with no event: register one"),
+        (_sends_elsewhere, "sends to aggregate 'account', which is not among its `sends`: add it"),
+        (_waits_for_nothing, "waits for 'overdu', and has no function for that deadline"),
+        (_twice, "process 'twice' has two functions for Deposited: keep one"),
+        (_wrong_shape, "requested must be a plain function of a state, an event or command"),
+        (lambda: Process("odd", dict), "the state of process 'odd' is not a dataclass"),
+        (lambda: Process("state", Nothing).on("x")(_reads_path), "Path is not an event"),
+    ],
+)
+def test_what_cannot_be_a_process(make: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises((InvalidProcess, ProcessFailed, InvalidAppend), match=sentence):
+        make()
+
+
+def _reads_path(state: Nothing, event: Path, todo: Todo) -> None: ...
