@@ -150,6 +150,14 @@ class BrokerEventStore(UnchangingTopic):
     def topic(self) -> str:
         return self._where.topic
 
+    @property
+    def bootstrap_servers(self) -> str:
+        with self._pool.take() as cluster:
+            return str(cluster)
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}"
+
     def close(self) -> None:
         self._pool.close()
 

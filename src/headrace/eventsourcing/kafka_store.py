@@ -115,6 +115,14 @@ class KafkaEventStore(UnchangingTopic):
     def topic(self) -> str:
         return self._where.topic
 
+    @property
+    def bootstrap_servers(self) -> str:
+        with self._pool.take() as cluster:
+            return str(cluster)
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}"
+
     def close(self) -> None:
         self._pool.close()
         with self._lock:

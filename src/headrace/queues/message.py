@@ -225,6 +225,11 @@ class Message:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
     @property
+    def record(self) -> Record:
+        """The record in the log, as it is."""
+        return self._record
+
+    @property
     def value(self) -> Any:
         """As it was put; raises `InvalidValue` if it is not of the queue's form."""
         return self._codec.decode(self._record.value)

@@ -12,16 +12,20 @@ from headrace.eventsourcing import Repository
 from headrace.eventsourcing.errors import InvalidAppend, InvalidProcess, ProcessFailed
 from headrace.eventsourcing.memory import MemoryStore
 from headrace.eventsourcing.model import StreamAppend, where
-from headrace.eventsourcing.process import Process, Todo
+from headrace.eventsourcing.process import Cancel, End, Process, Send, Todo, Wait
+from headrace.eventsourcing.process_effects import EffectRunner
 from headrace.eventsourcing.process_runner import ProcessRunner
 from headrace.eventsourcing.sqlite_store import sqlite
 from headrace.testing.clock import FakeClock
+from headrace.testing.events import follow
 from tests.unit.eventsourcing.transfers import (
     OVERDUE_S,
     Close,
     Confirmed,
+    Deposit,
     Deposited,
     Open,
+    Refund,
     Requested,
     Withdraw,
     Withdrawn,
@@ -188,6 +192,55 @@ def test_a_new_process_may_leave_history_alone(store: Any) -> None:
     request(store, "new", 10)
     runner.settle()
     assert balances(store) == (140, 10)
+
+
+def test_a_process_followed_without_a_store() -> None:
+    started = [Requested("t1", "ann", "bob", 100), Withdrawn(100)]
+    process = follow(transferring).event(started[0]).then(Send("account", "ann", Withdraw(100)))
+    process.then_state(State("ann", "bob", 100, "requested"))
+    process.event(started[1]).then(Wait("overdue", OVERDUE_S * 1000))
+    process.deadline("overdue").then(Send("account", "ann", Refund(100, "nobody confirmed it")), End())
+    process = follow(transferring).event(started[0]).event(started[1]).event(Confirmed("t1"))
+    process.then(Cancel("overdue"), Send("account", "bob", Deposit(100)))
+    process.refused(Deposit(100), "closed").then(Send("account", "ann", Refund(100, "closed")), End())
+    with pytest.raises(AssertionError, match=r"Close.* was not sent"):
+        process.refused(Close(), "why")
+    with pytest.raises(AssertionError):
+        follow(transferring).event(started[0]).then(End())
+
+
+def test_effects_are_sent_once_and_tried_again(store: Any, tmp_path: Path) -> None:
+    ProcessRunner(store, transferring).settle()
+    for number in range(3):
+        request(store, f"t{number}", 10)
+    ProcessRunner(store, transferring).settle()
+    sent, tried, is_back = list[str](), dict[str, int](), threading.Event()
+
+    def send(payload: Any, key: str) -> None:
+        tried[key] = tried.get(key, 0) + 1
+        if key == "transferring-t1/3" and tried[key] == 1:
+            raise OSError("not now")
+        if key == "transferring-t2/3" and not is_back.is_set():
+            raise OSError("never")
+        sent.append(f"{key}: {payload['text']}")
+
+    effects = EffectRunner(
+        store, transferring, send, outbox=f"sqlite:///{tmp_path}/outbox.db", attempts=2, first_pause_s=0.001
+    )
+    for _ in range(2):
+        effects.settle()
+    assert sent == ["transferring-t0/3: 10 from ann to bob", "transferring-t1/3: 10 from ann to bob"]
+    (failed,) = effects.failed()
+    assert (failed.key, failed.attempts, failed.error) == ("transferring-t2/3", 2, "OSError: never")
+    request(store, "t3", 10)
+    ProcessRunner(store, transferring).settle()
+    effects.settle()
+    assert "transferring-t3/3" not in tried  # it is behind one that failed, in the same lane
+    is_back.set()
+    assert effects.retry_failed() == 1
+    effects.settle()
+    assert [each.partition(":")[0] for each in sent[2:]] == ["transferring-t2/3", "transferring-t3/3"]
+    assert tried["transferring-t0/3"] == 1
 
 
 @dataclass
