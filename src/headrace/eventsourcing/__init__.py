@@ -6,6 +6,11 @@ A store is in memory (`memory.py`), in tables (`sql.py`) of SQLite or PostgreSQL
 `kafka_store.py`); `opening.py` has each by its address. `seals.py` and `verification.py` show what was tampered with;
 `erasure.py` and `archives.py` take events out, and `traces.py` is what stays of that.
 
+What follows from events: `subscription.py` reads them as they come, `competing.py` shares them among programs;
+`projection.py` makes views of them, which are kept by `projection_runner.py` where `views.py` and `views_sql.py` say;
+`process.py` leads from events to commands, kept going by `process_runner.py`, and `process_effects.py` to what is done
+outside.
+
 What always holds: what was acknowledged is stored whole and durably, a decision that another writer overtook is a
 `Conflict` and never lost, and a reader that goes on from its position misses nothing.
 """
@@ -17,8 +22,18 @@ from headrace.extras import export_lazily
 if TYPE_CHECKING:
     from headrace.eventsourcing.aggregate import Aggregate, refuse
     from headrace.eventsourcing.archives import Retention, archive, read_archive, retain
+    from headrace.eventsourcing.competing import compete
     from headrace.eventsourcing.erasure import redact
-    from headrace.eventsourcing.errors import BoundaryConflict, Conflict, EventSourcingError, Refused
+    from headrace.eventsourcing.errors import (
+        BoundaryConflict,
+        Conflict,
+        EventSourcingError,
+        ProcessFailed,
+        ProjectionChanged,
+        ProjectionFailed,
+        Refused,
+        ViewBehind,
+    )
     from headrace.eventsourcing.event_types import EventTypes, event, upcast
     from headrace.eventsourcing.memory import MemoryStore
     from headrace.eventsourcing.model import (
@@ -35,26 +50,45 @@ if TYPE_CHECKING:
     )
     from headrace.eventsourcing.opening import open_store
     from headrace.eventsourcing.postgres_store import postgres
+    from headrace.eventsourcing.process import Process, Todo
+    from headrace.eventsourcing.process_effects import EffectRunner
+    from headrace.eventsourcing.process_runner import ProcessRunner
+    from headrace.eventsourcing.projection import Projection, View
+    from headrace.eventsourcing.projection_runner import ProjectionRunner, project_inline
     from headrace.eventsourcing.repository import AsyncRepository, Repository, Snapshots
     from headrace.eventsourcing.seals import seal
     from headrace.eventsourcing.sqlite_store import sqlite
     from headrace.eventsourcing.store import EventStore
+    from headrace.eventsourcing.subscription import Subscription
     from headrace.eventsourcing.traces import ArchivalTrace, Redacted, RedactionTrace
     from headrace.eventsourcing.verification import verify
+    from headrace.eventsourcing.views import MemoryViews
 
 __all__ = [
     "ALL", "ANY", "NEW", "Aggregate", "Appended", "ArchivalTrace", "AsyncRepository", "BoundaryConflict", "Condition",
-    "Conflict", "EventSourcingError", "EventStore", "EventTypes", "MemoryStore", "NewEvent", "Query", "Redacted",
-    "RedactionTrace", "Refused", "Repository", "Retention", "Snapshots", "StoredEvent", "StreamAppend", "archive",
-    "event", "open_store", "postgres", "read_archive", "redact", "refuse", "retain", "seal", "sqlite", "upcast",
-    "verify", "where",
+    "Conflict", "EffectRunner", "EventSourcingError", "EventStore", "EventTypes", "MemoryStore", "MemoryViews",
+    "NewEvent", "Process", "ProcessFailed", "ProcessRunner", "Projection", "ProjectionChanged", "ProjectionFailed",
+    "ProjectionRunner", "Query", "Redacted", "RedactionTrace", "Refused", "Repository", "Retention", "Snapshots",
+    "StoredEvent", "StreamAppend", "Subscription", "Todo", "View", "ViewBehind", "archive", "compete", "event",
+    "open_store", "postgres", "project_inline", "read_archive", "redact", "refuse", "retain", "seal", "sqlite",
+    "upcast", "verify", "where",
 ]  # fmt: skip
 
 _HOMES = {
     "aggregate": ("Aggregate", "refuse"),
     "archives": ("Retention", "archive", "read_archive", "retain"),
     "erasure": ("redact",),
-    "errors": ("BoundaryConflict", "Conflict", "EventSourcingError", "Refused"),
+    "competing": ("compete",),
+    "errors": (
+        "BoundaryConflict",
+        "Conflict",
+        "EventSourcingError",
+        "ProcessFailed",
+        "ProjectionChanged",
+        "ProjectionFailed",
+        "Refused",
+        "ViewBehind",
+    ),
     "event_types": ("EventTypes", "event", "upcast"),
     "memory": ("MemoryStore",),
     "model": (
@@ -71,12 +105,19 @@ _HOMES = {
     ),
     "opening": ("open_store",),
     "postgres_store": ("postgres",),
+    "process": ("Process", "Todo"),
+    "process_effects": ("EffectRunner",),
+    "process_runner": ("ProcessRunner",),
+    "projection": ("Projection", "View"),
+    "projection_runner": ("ProjectionRunner", "project_inline"),
     "repository": ("AsyncRepository", "Repository", "Snapshots"),
     "sqlite_store": ("sqlite",),
     "seals": ("seal",),
     "store": ("EventStore",),
     "traces": ("ArchivalTrace", "Redacted", "RedactionTrace"),
     "verification": ("verify",),
+    "subscription": ("Subscription",),
+    "views": ("MemoryViews",),
 }
 
 __getattr__, __dir__ = export_lazily(
