@@ -1,7 +1,9 @@
 """Event sourcing: the application's own events as its system of record.
 
 `model.py` is what an event is, `store.py` the contract of a store, `event_types.py` how plain dataclasses become
-events. `aggregate.py` is how commands become events and events state, `repository.py` handles commands with all that.
+events, and `evolution.py` how their older forms become those of today. `aggregate.py` is how commands become events and
+events state, `repository.py` handles commands with all that; `loading.py` with `snapshots.py` is how it has states,
+`travel.py` what they were.
 A store is in memory (`memory.py`), in tables (`sql.py`) of SQLite or PostgreSQL, or in a topic (`broker_store.py`,
 `kafka_store.py`); `opening.py` has each by its address. `seals.py` and `verification.py` show what was tampered with;
 `erasure.py` and `archives.py` take events out, and `traces.py` is what stays of that.
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
         ViewBehind,
     )
     from headrace.eventsourcing.event_types import EventTypes, event, upcast
+    from headrace.eventsourcing.evolution import Form
     from headrace.eventsourcing.memory import MemoryStore
     from headrace.eventsourcing.model import (
         ALL,
@@ -55,10 +58,11 @@ if TYPE_CHECKING:
     from headrace.eventsourcing.process_runner import ProcessRunner
     from headrace.eventsourcing.projection import Projection, View
     from headrace.eventsourcing.projection_runner import ProjectionRunner, project_inline
-    from headrace.eventsourcing.repository import AsyncRepository, Repository, Snapshots
+    from headrace.eventsourcing.repository import AsyncRepository, Repository
     from headrace.eventsourcing.seals import seal
+    from headrace.eventsourcing.snapshots import Snapshots
     from headrace.eventsourcing.sqlite_store import sqlite
-    from headrace.eventsourcing.store import EventStore
+    from headrace.eventsourcing.store import EventStore, SnapshotStore
     from headrace.eventsourcing.subscription import Subscription
     from headrace.eventsourcing.traces import ArchivalTrace, Redacted, RedactionTrace
     from headrace.eventsourcing.verification import verify
@@ -66,12 +70,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL", "ANY", "NEW", "Aggregate", "Appended", "ArchivalTrace", "AsyncRepository", "BoundaryConflict", "Condition",
-    "Conflict", "EffectRunner", "EventSourcingError", "EventStore", "EventTypes", "MemoryStore", "MemoryViews",
-    "NewEvent", "Process", "ProcessFailed", "ProcessRunner", "Projection", "ProjectionChanged", "ProjectionFailed",
-    "ProjectionRunner", "Query", "Redacted", "RedactionTrace", "Refused", "Repository", "Retention", "Snapshots",
-    "StoredEvent", "StreamAppend", "Subscription", "Todo", "View", "ViewBehind", "archive", "compete", "event",
-    "open_store", "postgres", "project_inline", "read_archive", "redact", "refuse", "retain", "seal", "sqlite",
-    "upcast", "verify", "where",
+    "Conflict", "EffectRunner", "EventSourcingError", "EventStore", "EventTypes", "Form", "MemoryStore",
+    "MemoryViews", "NewEvent", "Process", "ProcessFailed", "ProcessRunner", "Projection", "ProjectionChanged",
+    "ProjectionFailed", "ProjectionRunner", "Query", "Redacted", "RedactionTrace", "Refused", "Repository",
+    "Retention", "SnapshotStore", "Snapshots", "StoredEvent", "StreamAppend", "Subscription", "Todo", "View",
+    "ViewBehind", "archive", "compete", "event", "open_store", "postgres", "project_inline", "read_archive", "redact",
+    "refuse", "retain", "seal", "sqlite", "upcast", "verify", "where",
 ]  # fmt: skip
 
 _HOMES = {
@@ -90,6 +94,7 @@ _HOMES = {
         "ViewBehind",
     ),
     "event_types": ("EventTypes", "event", "upcast"),
+    "evolution": ("Form",),
     "memory": ("MemoryStore",),
     "model": (
         "ALL",
@@ -110,10 +115,11 @@ _HOMES = {
     "process_runner": ("ProcessRunner",),
     "projection": ("Projection", "View"),
     "projection_runner": ("ProjectionRunner", "project_inline"),
-    "repository": ("AsyncRepository", "Repository", "Snapshots"),
+    "repository": ("AsyncRepository", "Repository"),
+    "snapshots": ("Snapshots",),
     "sqlite_store": ("sqlite",),
     "seals": ("seal",),
-    "store": ("EventStore",),
+    "store": ("EventStore", "SnapshotStore"),
     "traces": ("ArchivalTrace", "Redacted", "RedactionTrace"),
     "verification": ("verify",),
     "subscription": ("Subscription",),

@@ -17,20 +17,26 @@ or None; it may be `async`. `evolve` returns the new state, or None if it change
 function evolves leaves the state as it is, and so does one that was redacted (`Redacted`), unless there is a function
 for those.
 
-What always holds: state is a fold of events and of nothing else. A fold has a fingerprint of its code, by which a
-snapshot of another one is known; code of other packages is not looked into: give the aggregate another `version` then.
+What always holds: state is a fold of events and of nothing else. A stored event that the code does not know, or knows
+only in older versions, fails a fold; with `unknown="keep"` it leaves the state as it is, and is counted. A fold has a
+fingerprint of its code (with that of its state, its events and their upcasts), by which a snapshot of another one is
+known; code of other packages is not looked into: give the aggregate another `version` then.
 """
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from hashlib import sha256
 from types import CodeType, FunctionType, NoneType, UnionType
-from typing import Any, Final, Generic, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headrace.errors import nearest
-from headrace.eventsourcing.errors import InvalidCommand, InvalidEventType, Refused
+from headrace.eventsourcing.command_shape import misfit
+from headrace.eventsourcing.errors import InvalidCommand, InvalidEventType, Refused, UnknownEventType
 from headrace.eventsourcing.event_types import EVENT_TYPES, EventTypes, dump, load
+from headrace.eventsourcing.evolution import Several
 from headrace.eventsourcing.model import StoredEvent, check_name
 from headrace.eventsourcing.traces import Redacted
 
@@ -44,11 +50,29 @@ def refuse(reason: str) -> NoReturn:
     raise Refused(reason)
 
 
+@dataclass(slots=True)
+class PassedBy:
+    """Events that a fold left out: their data was redacted, or the code does not know their types."""
+
+    redacted: int = 0
+    unknown: Counter[str] = field(default_factory=Counter)
+
+
 class Aggregate(Generic[S]):
     """What decides about commands of one kind of thing, and folds its events."""
 
-    def __init__(self, name: str, state: Callable[[], S], *, types: EventTypes = EVENT_TYPES, version: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        state: Callable[[], S],
+        *,
+        types: EventTypes = EVENT_TYPES,
+        version: int = 1,
+        unknown: Literal["fail", "keep"] = "fail",
+    ) -> None:
         check_name("aggregate", name)
+        if unknown not in ("fail", "keep"):
+            raise InvalidCommand(f"aggregate {name!r}: unknown={unknown!r} is not possible: write 'fail' or 'keep'")
         if "-" in name:
             raise InvalidCommand(f"aggregate {name!r} has a dash in its name, and what is before the first dash of a "
                                  "stream is its category: leave it out")  # fmt: skip
@@ -56,9 +80,10 @@ class Aggregate(Generic[S]):
         self.types = types
         self.initial = state
         self._version = version
+        self._keeps_unknown = unknown == "keep"
         self._deciders: dict[type, Callable[[S, Any], Any]] = {}
         self._evolvers: dict[type, Callable[[S, Any], S | None]] = {}
-        self._fold = ""
+        self._fold = ("", 0)
 
     def __repr__(self) -> str:
         return f"Aggregate({self.name!r})"
@@ -77,7 +102,7 @@ class Aggregate(Generic[S]):
         if inspect.iscoroutinefunction(function):
             raise InvalidCommand(f"{function.__qualname__} is async, and a fold cannot wait: make it a plain function")
         self._register(self._evolvers, function)
-        self._fold = ""
+        self._fold = ("", 0)
         return function
 
     def _register(self, functions: dict[type, Any], function: Any) -> None:
@@ -95,6 +120,8 @@ class Aggregate(Generic[S]):
         if decider is None:
             name, known = type(command).__name__, [each.__name__ for each in self._deciders]
             raise InvalidCommand(f"aggregate {self.name!r} decides about no command {name}: {nearest(name, known)}")
+        if wrong := misfit(command):
+            raise InvalidCommand(f"command {type(command).__name__} cannot be decided about: {wrong}")
         return decider(state, command)
 
     def command_type(self, name: str) -> type:
@@ -132,17 +159,27 @@ class Aggregate(Generic[S]):
         return state if after is None else after
 
     def fold(
-        self, state: S, events: Iterable[StoredEvent], passed_by: list[StoredEvent] | None = None
+        self, state: S, events: Iterable[StoredEvent], passed_by: PassedBy | None = None
     ) -> tuple[S, StoredEvent | None]:
-        """The state after stored events, and the last of them; redacted ones that were `passed_by` are added there."""
+        """The state after stored events, and the last of them; those that were `passed_by` are counted there."""
         last, decode, evolvers = None, self.types.decode, self._evolvers
         for last in events:
-            event = decode(last)
+            try:
+                event = decode(last)
+            except UnknownEventType as error:
+                if not self._keeps_unknown:
+                    raise
+                if passed_by is not None:
+                    passed_by.unknown[error.kind] += 1
+                continue
             evolver = evolvers.get(type(event))
             if evolver is not None and (after := evolver(state, event)) is not None:
                 state = after
+            elif type(event) is Several:
+                for each in event:
+                    state = self.evolved(state, each)
             elif passed_by is not None and type(event) is Redacted and evolver is None:
-                passed_by.append(last)
+                passed_by.redacted += 1
         return state, last
 
     # --- snapshots
@@ -150,15 +187,17 @@ class Aggregate(Generic[S]):
     @property
     def fingerprint(self) -> str:
         """Of all code that makes the state."""
-        if not self._fold:
-            parts = [(kind.__qualname__, function) for kind, function in self._evolvers.items()]
+        upcasts = self.types.upcasts
+        if self._fold[1] != len(upcasts) or not self._fold[0]:  # some are registered later than others
+            parts = [(kind.__qualname__, kind, function) for kind, function in self._evolvers.items()]
             digest = Fingerprint(str(self._version))
             digest.add(self.initial)
-            for name, function in sorted(parts, key=lambda part: part[0]):
-                digest.add(name)
-                digest.add(function)
-            self._fold = digest.text
-        return self._fold
+            for name, kind, function in sorted(parts, key=lambda part: part[0]):
+                digest.add((name, kind, function))
+            for step in sorted(upcasts):
+                digest.add((step, upcasts[step]))
+            self._fold = (digest.text, len(upcasts))
+        return self._fold[0]
 
     def dump_state(self, state: S) -> bytes:
         """A state as a snapshot keeps it."""
@@ -227,6 +266,10 @@ class Fingerprint:
         self._update(cls.__qualname__)
         for name, kind in vars(cls).get("__annotations__", {}).items():
             self._update(f"{name}: {kind}")
+        for each in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+            self.add((each.default, each.default_factory), package)
+        for kind in _classes_in(_hints_of(cls)):
+            self.add(kind, package)
         for name, value in vars(cls).items():
             # What dataclass() and the like make is not by the user, and follows from the rest.
             if isinstance(value, FunctionType) and value.__code__.co_filename == "<string>":
@@ -240,6 +283,22 @@ class Fingerprint:
     def _update(self, text: str) -> None:
         self._digest.update(text.encode(errors="backslashreplace"))
         self._digest.update(b"\0")
+
+
+def _hints_of(cls: type) -> list[Any]:
+    try:
+        return list(get_type_hints(cls).values())
+    except Exception:  # noqa: BLE001 - of names that are not there at run time; their text is all that counts then
+        return []
+
+
+def _classes_in(kinds: Iterable[Any]) -> Iterator[type]:
+    """The classes that annotations are made of, such as Line in dict[str, Line]."""
+    for kind in kinds:
+        if isinstance(kind, type) and not get_args(kind):
+            yield kind
+        else:
+            yield from _classes_in(get_args(kind))
 
 
 def _names_in(code: CodeType) -> list[str]:

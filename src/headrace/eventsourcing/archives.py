@@ -25,8 +25,8 @@ from urllib.parse import quote
 from headrace.eventsourcing.aggregate import Aggregate
 from headrace.eventsourcing.erasure import make_trace, require_erasable, who
 from headrace.eventsourcing.errors import ArchivedEvents, Conflict, ErasureRefused, EventSourcingError
+from headrace.eventsourcing.loading import load_stream
 from headrace.eventsourcing.model import StoredEvent
-from headrace.eventsourcing.repository import load_part
 from headrace.eventsourcing.seals import content_digest, event_digest
 from headrace.eventsourcing.store import ErasableStore, EventStore
 from headrace.eventsourcing.traces import ARCHIVAL, TRACE_TYPES, ArchivalTrace
@@ -173,8 +173,8 @@ def _span(store: ErasableStore, stream: str) -> tuple[int, int]:
 def _state_of(store: ErasableStore, stream: str, below: int, aggregate: Aggregate[Any] | None) -> tuple[bytes, int]:
     """A state that covers everything below a version, and its own version."""
     if aggregate is not None:
-        part = load_part(store, aggregate, stream, None, below - 1)
-        return aggregate.dump_state(part.state), below - 1
+        loaded = load_stream(store, aggregate, stream, None, below - 1)
+        return aggregate.dump_state(loaded.state), below - 1
     snapshot = store.find_snapshot(stream)
     if snapshot is None or snapshot.version < below - 1:
         known = "no snapshot" if snapshot is None else f"a snapshot of version {snapshot.version}"

@@ -65,6 +65,20 @@ class UnknownEventType(EventSourcingError):
         self.kind = kind
 
 
+class UnknownEventVersion(UnknownEventType):
+    """A stored event that newer code has written."""
+
+    def __init__(self, kind: str, where: str, found: int, known: int) -> None:
+        EventSourcingError.__init__(
+            self,
+            f"{where} has version {found} of {kind!r}, and this code knows versions up to {known}: run code that is as "
+            "new as what wrote it",
+        )
+        self.kind = kind
+        self.found = found
+        self.known = known
+
+
 class UndecodableEvent(EventSourcingError):
     """A stored event, or a snapshot, that is not what its class wants."""
 

@@ -6,9 +6,9 @@
         owner: str
         limit: Decimal = Decimal(0)
 
-The name is what is stored, so a class can be renamed and moved. Whoever changes what an event holds raises `version`
-and says with `@upcast` how the older form becomes the newer one; a field that was added with a default needs neither.
-What is stored and has no field any more is left out.
+The name is what is stored, so a class can be renamed and moved; if the name itself is changed, `formerly` names what
+there was before. Whoever changes what an event holds raises `version` and says with `@upcast` how the older form
+becomes the newer one (`evolution.py`); a field that was added with a default needs neither.
 
 What always holds: what `encode` has written, `decode` reads as an equal object, unless it was redacted.
 """
@@ -28,14 +28,20 @@ from uuid import UUID
 
 from headrace.delivery.redaction import REDACTION, STAND_IN
 from headrace.errors import nearest
-from headrace.eventsourcing.errors import InvalidAppend, InvalidEventType, UndecodableEvent, UnknownEventType
+from headrace.eventsourcing.errors import (
+    InvalidAppend,
+    InvalidEventType,
+    UndecodableEvent,
+    UnknownEventType,
+    UnknownEventVersion,
+)
+from headrace.eventsourcing.evolution import BrokenChain, Form, Several, Upcast, Upcasts
 from headrace.eventsourcing.model import NewEvent, StoredEvent, check_name
 from headrace.eventsourcing.traces import ARCHIVAL, ArchivalTrace, Redacted, RedactionTrace
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 Read = Callable[[Any], Any]
-Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 TagsOf = Callable[[Any], Iterable[str]]
 
 
@@ -55,25 +61,61 @@ class EventTypes:
     def __init__(self) -> None:
         self._by_name: dict[str, EventType] = {}
         self._by_class: dict[type, EventType] = {}
-        self._upcasts: dict[tuple[str, int], Upcast] = {}
+        self._versions: dict[str, int] = {}
+        self._former: dict[str, str] = {}  # names, and what they are now
+        self._upcasts = Upcasts()
+
+    @property
+    def known(self) -> Mapping[str, EventType]:
+        """What is registered, by name."""
+        return self._by_name
+
+    @property
+    def former(self) -> Mapping[str, str]:
+        """Names that events had before, and what they are now."""
+        return self._former
+
+    @property
+    def upcasts(self) -> Mapping[tuple[str, int], Upcast]:
+        """What `upcast` has registered, by type and version."""
+        return self._upcasts.steps
 
     @overload
     def event(self, name: C, /) -> C: ...
 
     @overload
-    def event(self, name: str = "", /, *, version: int = 1, tags: TagsOf | Iterable[str] = ()) -> Callable[[C], C]: ...
+    def event(
+        self,
+        name: str = "",
+        /,
+        *,
+        version: int = 1,
+        tags: TagsOf | Iterable[str] = (),
+        formerly: Iterable[str] = (),
+    ) -> Callable[[C], C]: ...
 
-    def event(self, name: Any = "", /, *, version: int = 1, tags: TagsOf | Iterable[str] = ()) -> Any:
+    def event(
+        self,
+        name: Any = "",
+        /,
+        *,
+        version: int = 1,
+        tags: TagsOf | Iterable[str] = (),
+        formerly: Iterable[str] = (),
+    ) -> Any:
         """Register a dataclass, under its own name unless one is given.
 
         `tags` are names of fields, each of which makes a tag `field:value`, or a function that returns an event's tags.
+        `formerly` are names that events of this class were stored under before.
         """
         if isinstance(name, type):
-            return self._register("", 1, (), name)
-        return partial(self._register, name, version, tags)
+            return self._register("", 1, (), (), name)
+        return partial(self._register, name, version, tags, formerly)
 
-    def _register(self, name: str, version: int, tags: TagsOf | Iterable[str], cls: C) -> C:
+    def _register(self, name: str, version: int, tags: TagsOf | Iterable[str], formerly: Iterable[str], cls: C) -> C:
         name = name or cls.__name__
+        if isinstance(formerly, str):
+            raise InvalidEventType(f"event {name!r}: formerly={formerly!r} is one text: give a list")
         if not dataclasses.is_dataclass(cls):
             raise InvalidEventType(f"event {name!r} is not a dataclass: put @dataclass(frozen=True) under @event")
         if version < 1:
@@ -85,14 +127,23 @@ class EventTypes:
                 f"two classes are event {name!r}, {known.cls.__qualname__} and {cls.__qualname__}: name one differently"
             )
         registered = EventType(name, version, cls, _tags_of(name, cls, tags))
+        for former in formerly:
+            if former in self._by_name or self._former.get(former, name) != name:
+                raise InvalidEventType(
+                    f"event {name!r} was formerly {former!r}, which is another event: name one of them"
+                )
+        if name in self._former:
+            raise InvalidEventType(f"event {name!r} is what {self._former[name]!r} was formerly: name it differently")
         self._by_name[name] = self._by_class[cls] = registered
+        self._former |= dict.fromkeys(formerly, name)
+        self._versions |= dict.fromkeys((name, *formerly), version)
         return cls
 
     def upcast(self, name: str, version: int) -> Callable[[Upcast], Upcast]:
-        """Register how the fields of the form `version` become those of the next version."""
+        """Register what the fields of the form `version` become: those of the next version, or what else there is."""
 
         def register(function: Upcast) -> Upcast:
-            self._upcasts[name, version] = function
+            self._upcasts.add(name, version, function)
             return function
 
         return register
@@ -115,24 +166,57 @@ class EventTypes:
         return NewEvent(kind.name, _dump_readable(kind.cls, event), tags, kind.version, **more)
 
     def decode(self, stored: StoredEvent) -> Any:
-        """The object that was stored, in its newest form; `Redacted` if its data was."""
+        """The object that was stored, in its newest form; `Redacted` if its data was.
+
+        `Several`, if an upcast has made several or none of it.
+        """
         if stored.data.startswith(STAND_IN):
             return Redacted(stored.type, stored.stream, stored.version, stored.position)
         kind = self._by_name.get(stored.type) or _TRACES.get(stored.type)
-        if kind is None:
+        if kind is None or stored.schema != kind.version:
+            return self._decode_older(stored)
+        try:
+            return reader_of(kind.cls)(_parse(stored.data))
+        except Exception as error:  # from JSON or a class: all say which event
+            raise self._undecodable(stored, kind.cls.__qualname__, error) from error
+
+    def decode_all(self, stored: StoredEvent) -> tuple[Any, ...]:
+        """What was stored, in its newest form: one object, unless an upcast makes several or none of it."""
+        decoded = self.decode(stored)
+        return decoded if type(decoded) is Several else (decoded,)
+
+    def _decode_older(self, stored: StoredEvent) -> Any:
+        name = self._former.get(stored.type, stored.type)
+        if name not in self._by_name and (stored.type, stored.schema) not in self._upcasts.steps:
             raise UnknownEventType(stored.type, str(stored))
         try:
             fields = _parse(stored.data)
-            if stored.schema != kind.version:
-                for version in range(stored.schema, kind.version):
-                    if (upcast := self._upcasts.get((kind.name, version))) is not None:
-                        fields = upcast(fields)
-            return reader_of(kind.cls)(fields)
-        except Exception as error:  # from JSON, a user's upcast or a class: all say which event
-            raise UndecodableEvent(
-                f"{stored} cannot be read as {kind.cls.__qualname__} ({_reason(error)}): give the class the fields "
-                f"that are stored, or convert them with @upcast({kind.name!r}, {stored.schema})"
-            ) from error
+            if type(fields) is not dict:
+                raise TypeError(f"{fields!r} is not an object with fields")
+            forms = self._upcasts.run(Form(stored.type, fields, stored.schema), self._versions, self._former)
+            found = Several(self._read_form(form, stored) for form in forms)
+        except UnknownEventType:
+            raise
+        except BrokenChain as broken:
+            raise UndecodableEvent(f"{stored} cannot be read: {broken}") from None
+        except Exception as error:  # a user's upcast raises anything
+            raise self._undecodable(stored, name, error) from error
+        return found[0] if len(found) == 1 else found
+
+    def _read_form(self, form: Form, stored: StoredEvent) -> Any:
+        kind = self._by_name.get(self._former.get(form.type, form.type))
+        if kind is None:
+            raise UnknownEventType(form.type, str(stored))
+        if form.version > kind.version:
+            raise UnknownEventVersion(form.type, str(stored), form.version, kind.version)
+        return reader_of(kind.cls)(form.fields)
+
+    @staticmethod
+    def _undecodable(stored: StoredEvent, name: str, error: Exception) -> UndecodableEvent:
+        return UndecodableEvent(
+            f"{stored} cannot be read as {name} ({_reason(error)}): give the class the fields that are stored, or "
+            f"raise its version and convert them with @upcast({stored.type!r}, {stored.schema})"
+        )
 
 
 def _tags_of(name: str, cls: type, tags: TagsOf | Iterable[str]) -> TagsOf | None:

@@ -39,7 +39,7 @@ from headrace.eventsourcing.pool import Pool
 from headrace.eventsourcing.projection import Projection
 from headrace.eventsourcing.sql import SqlEventStore
 from headrace.eventsourcing.store import EventStore
-from headrace.eventsourcing.subscription import Received, Subscription, letter_of
+from headrace.eventsourcing.subscription import Received, Subscription, letter_of, receive
 from headrace.eventsourcing.views import BufferedView, MemoryViews, Place, RowCache, Skipped, Transaction, Views, moved
 from headrace.eventsourcing.views_sql import SqlViews
 from headrace.retry import Backoff
@@ -435,8 +435,7 @@ def project_inline(store: EventStore, projection: Projection) -> ProjectionRunne
         if place.code != projection.fingerprint:
             raise changed(projection, place)
         stored = store.read_within(db, projection.query, after=place.position)
-        events = [Received(projection.types.decode(each), each) for each in stored]
-        apply_events(projection, transaction, events, RowCache())
+        apply_events(projection, transaction, receive(projection.types, stored), RowCache())
         transaction.move(moved(place, last), ())
 
     store.inline.append(project)

@@ -21,35 +21,23 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 
 from headrace.clock import Clock, SystemClock
-from headrace.errors import HeadraceError
-from headrace.eventsourcing.aggregate import Aggregate
-from headrace.eventsourcing.errors import ArchivedEvents, Conflict, InvalidCommand, Refused, UndecodableEvent
-from headrace.eventsourcing.model import ANY, Appended, Condition, NewEvent, Query, Snapshot, StoredEvent, StreamAppend
+from headrace.eventsourcing.aggregate import Aggregate, PassedBy
+from headrace.eventsourcing.causation import cause_ids
+from headrace.eventsourcing.errors import ArchivedEvents, Conflict, Refused
+from headrace.eventsourcing.loading import LoadedStream, load_stream
+from headrace.eventsourcing.model import ANY, Appended, Condition, NewEvent, Query, StoredEvent, StreamAppend
+from headrace.eventsourcing.snapshots import SnapshotKeeper, Snapshots
 from headrace.eventsourcing.store import ErasableStore, EventStore, SnapshotStore
-from headrace.eventsourcing.traces import ARCHIVAL, ArchivalTrace
+from headrace.eventsourcing.travel import AsOf, Step, as_of, steps_of
 from headrace.retry import Backoff, spread
-from headrace.telemetry.logs import get_logger
 
-_log = get_logger(__name__)
 S = TypeVar("S")
 R = TypeVar("R")
 RETRY: Final = Backoff(first_s=0.005, longest_s=0.5, retries=10)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshots:
-    """When a snapshot is written: after so many events since the last, or if loading took so long; 0 is never."""
-
-    every: int = 0
-    cost_ms: float = 0.0
-
-    def is_due(self, events: int, took_s: float) -> bool:
-        by_count = 0 < self.every <= events
-        return by_count or (0 < self.cost_ms <= took_s * 1000 and events > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +50,7 @@ class Loaded(Generic[S]):
     state: S
     version: int
     redacted: int = 0
+    unknown: Mapping[str, int] = field(default_factory=dict)  # events that the code does not know, by type
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +74,8 @@ class _Part(Generic[S]):
     state: S
     version: int
     query: Query | None = None
-    folded: int = 0  # events since the last snapshot
-    took_s: float = 0.0
-    redacted: int = 0
+    loaded: LoadedStream[S] | None = None  # None for a query
+    passed_by: PassedBy = field(default_factory=PassedBy)
     decided: dict[str, list[NewEvent]] = field(default_factory=dict)  # by stream
 
 
@@ -97,11 +85,13 @@ class _Cause:
     correlation_id: str
     causation_id: str
     headers: Mapping[str, str]
+    event: StoredEvent | None = None
 
     def fields(self) -> dict[str, Any]:
+        causation, correlation = (self.command_id, self.command_id) if self.event is None else cause_ids(self.event)
         return {
-            "causation_id": self.causation_id or self.command_id,
-            "correlation_id": self.correlation_id or self.command_id,
+            "causation_id": self.causation_id or causation,
+            "correlation_id": self.correlation_id or correlation,
             "headers": dict(self.headers),
         }
 
@@ -112,17 +102,17 @@ class Work:
     What is only loaded is not guarded; a decision that rests on more than its own stream is one for `handle_within`.
     """
 
-    def __init__(self, store: EventStore, snapshots: Snapshots, cause: _Cause, now_ms: int) -> None:
-        self._store, self._policy, self._cause = store, snapshots, cause
+    def __init__(self, store: EventStore, keeper: SnapshotKeeper, cause: _Cause, now_ms: int) -> None:
+        self._store, self._keeper, self._cause = store, keeper, cause
         self._fields = {**cause.fields(), "time_ms": now_ms}
         self.events: list[Any] = []
-        self._kept = store if isinstance(store, SnapshotStore) and snapshots != Snapshots() else None
         self._parts: dict[Any, _Part[Any]] = {}
 
     def load(self, aggregate: Aggregate[S], ident: str) -> Loaded[S]:
         """A state, with what this work has decided about it."""
         part = self.part(aggregate, ident)
-        return Loaded(part.state, part.version + sum(map(len, part.decided.values())), part.redacted)
+        version = part.version + sum(map(len, part.decided.values()))
+        return Loaded(part.state, version, part.passed_by.redacted, part.passed_by.unknown)
 
     def handle(self, aggregate: Aggregate[S], ident: str, command: Any) -> list[Any]:
         """Decide about a command; its events."""
@@ -137,7 +127,9 @@ class Work:
     def part(self, aggregate: Aggregate[S], ident: str) -> _Part[S]:
         stream = aggregate.stream(ident)
         if (part := self._parts.get(stream)) is None:
-            part = self._parts[stream] = load_part(self._store, aggregate, stream, self._kept)
+            loaded = load_stream(self._store, aggregate, stream, self._keeper)
+            part = _Part(aggregate, loaded.state, loaded.version, None, loaded, loaded.passed_by)
+            self._parts[stream] = part
         return part
 
     def part_within(self, aggregate: Aggregate[S], query: Query) -> _Part[S]:
@@ -185,70 +177,17 @@ class Work:
         return appended
 
     def _write_snapshots(self, appended: Appended) -> None:
-        """A snapshot that fails is written another time: the events are stored, and that is what was asked for."""
         for stream, part in self._parts.items():
-            folded = part.folded + sum(map(len, part.decided.values()))
-            if self._kept is None or part.query is not None or not self._policy.is_due(folded, part.took_s):
+            if (loaded := part.loaded) is None:
                 continue
-            version = appended.versions.get(stream, part.version)
-            try:
-                data = part.aggregate.dump_state(part.state)
-                self._kept.write_snapshot(stream, Snapshot(version, part.aggregate.fingerprint, data))
-            except HeadraceError as error:
-                _log.warning("a snapshot cannot be written", stream=stream, error=str(error))
-
-
-def load_part(
-    store: EventStore, aggregate: Aggregate[S], stream: str, kept: SnapshotStore | None, to: int | None = None
-) -> _Part[S]:
-    """A stream's state, from its snapshot if there is one of this very fold, and the events after it."""
-    started = time.perf_counter()
-    state, version = aggregate.initial(), 0
-    snapshot = kept.read_snapshot(stream, aggregate.fingerprint) if kept is not None else None
-    if snapshot is not None and (to is None or snapshot.version <= to):
-        try:
-            state, version = aggregate.load_state(snapshot.data), snapshot.version
-        except UndecodableEvent as error:
-            _log.warning("a snapshot cannot be read, and all events are", stream=stream, error=str(error))
-    events, passed_by = iter(store.read_stream(stream, after=version, to=to)), list[StoredEvent]()
-    first = next(events, None)
-    if _are_missing(store, stream, version, to, first):
-        state, version = _load_archived(store, aggregate, stream, to)
-        events = iter(store.read_stream(stream, after=version, to=to))
-        first = next(events, None)
-    state, last = aggregate.fold(state, chain(() if first is None else (first,), events), passed_by)
-    reached = version if last is None else last.version
-    took_s = time.perf_counter() - started
-    return _Part(aggregate, state, reached, folded=reached - version, took_s=took_s, redacted=len(passed_by))
-
-
-def _are_missing(store: EventStore, stream: str, after: int, to: int | None, first: StoredEvent | None) -> bool:
-    """Whether events after a version, of which this is the first there is, were archived."""
-    if first is None and to is not None and after < to:
-        first = next(iter(store.read_stream(stream, limit=1)), None)
-    return first is not None and first.version > after + 1
-
-
-def _load_archived(store: EventStore, aggregate: Aggregate[S], stream: str, to: int | None) -> tuple[S, int]:
-    """The state that archived events led to, as their trace has it, and its version."""
-    found = (each for each in store.read_stream(stream, backward=True) if each.type == ARCHIVAL)
-    event = next(found, None)
-    if event is None:
-        raise ArchivedEvents(f"events of stream {stream!r} are missing, and there is no trace of it: verify the store")
-    trace: ArchivalTrace = aggregate.types.decode(event)
-    where = f"in the archive {trace.archive}" if trace.archive else "deleted"
-    if trace.state is None or (to is not None and to < trace.state_version):
-        raise ArchivedEvents(
-            f"events up to {trace.last} of stream {stream!r} are {where}: the state "
-            f"{'after them' if to is None else f'as of version {to}'} cannot be loaded from this store"
-        )
-    try:
-        return aggregate.load_state(trace.state), trace.state_version
-    except UndecodableEvent as error:
-        raise ArchivedEvents(
-            f"events up to {trace.last} of stream {stream!r} are {where}, and the state that they led to is not what "
-            f"{aggregate!r} has now ({error}): give its class the fields that are stored"
-        ) from error
+            new = part.decided.get(stream, ())
+            version = part.version + len(new)
+            is_due = self._keeper.policy.is_due(loaded.folded + len(new), loaded.took_s)
+            # Not a state that others have gone beyond, nor one from which unknown events were left out: they would not
+            # be counted again.
+            if is_due and version == appended.versions.get(stream, version) and not part.passed_by.unknown:
+                last_id = new[-1].id if new else loaded.last_id
+                self._keeper.write(part.aggregate, stream, part.state, version, last_id)
 
 
 class _Base:
@@ -258,20 +197,20 @@ class _Base:
         *,
         retry: Backoff = RETRY,
         snapshots: Snapshots = Snapshots(),  # noqa: B008 - frozen
+        snapshot_store: SnapshotStore | None = None,
         clock: Clock = SystemClock(),  # noqa: B008 - it has no state
     ) -> None:
-        if snapshots != Snapshots() and not isinstance(store, SnapshotStore):
-            raise InvalidCommand(f"{store} keeps no snapshots: use another store, or leave `snapshots` out")
-        self.store, self.snapshots = store, snapshots
+        self.store = store
+        self._keeper = SnapshotKeeper(store, snapshots, snapshot_store)
         self._retry, self._clock = retry, clock
 
     def _pauses(self) -> Iterator[float]:
         return (spread(pause_s, random.random()) for pause_s in self._retry.pauses())  # noqa: S311 - against herds
 
-    def _load(self, aggregate: Aggregate[S], ident: str, to: int | None) -> Loaded[S]:
-        kept = self.store if isinstance(self.store, SnapshotStore) and self.snapshots != Snapshots() else None
-        part = load_part(self.store, aggregate, aggregate.stream(ident), kept, to)
-        return Loaded(part.state, part.version, part.redacted)
+    def _load(self, aggregate: Aggregate[S], ident: str, until: AsOf) -> Loaded[S]:
+        stream = aggregate.stream(ident)
+        loaded = load_stream(self.store, aggregate, stream, self._keeper, until.find_version(self.store, stream))
+        return Loaded(loaded.state, loaded.version, loaded.passed_by.redacted, loaded.passed_by.unknown)
 
     def _end(self, work: Work, cause: _Cause) -> Appended | None:
         appended = work.commit()
@@ -291,9 +230,28 @@ def _handled(result: R, work: Work, appended: Appended | None) -> Handled[R]:
 class Repository(_Base):
     """Loads aggregates and handles commands. Several threads may use one at once."""
 
-    def load(self, aggregate: Aggregate[S], ident: str, *, to: int | None = None) -> Loaded[S]:
-        """The state of one aggregate, now or as of a version."""
-        return self._load(aggregate, ident, to)
+    def load(
+        self,
+        aggregate: Aggregate[S],
+        ident: str,
+        *,
+        to: int | None = None,
+        at: datetime | None = None,
+        position: int | None = None,
+        event_id: str = "",
+    ) -> Loaded[S]:
+        """The state of one aggregate: now, or as of a version (`to`), a time (`at`) or an event, by position or id.
+
+        As of a time is up to the first event that is later.
+        """
+        until = as_of(to, at, position, event_id)
+        return self._load(aggregate, ident, until)
+
+    def history(
+        self, aggregate: Aggregate[S], ident: str, *, to: int | None = None, at: datetime | None = None
+    ) -> Iterator[Step[S]]:
+        """The states of one aggregate, from the one before its first event on, each with the event that led to it."""
+        return steps_of(self.store, aggregate, aggregate.stream(ident), as_of(to, at, None, ""))
 
     def handle(
         self,
@@ -302,14 +260,19 @@ class Repository(_Base):
         command: Any,
         *,
         command_id: str = "",
+        cause: StoredEvent | None = None,
         correlation_id: str = "",
         causation_id: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Handled[list[Any]]:
-        """Decide about one command. Raises `Refused`, or `Conflict` after too many attempts."""
+        """Decide about one command. Raises `Refused`, or `Conflict` after too many attempts.
+
+        `cause` is the stored event that it answers: what is decided names it, and goes on under its correlation id.
+        """
         return self.run(
             lambda work: work.handle(aggregate, ident, command),
-            command_id=command_id, correlation_id=correlation_id, causation_id=causation_id, headers=headers,
+            command_id=command_id, cause=cause, correlation_id=correlation_id, causation_id=causation_id,
+            headers=headers,
         )  # fmt: skip
 
     def run(
@@ -317,19 +280,20 @@ class Repository(_Base):
         function: Callable[[Work], R],
         *,
         command_id: str = "",
+        cause: StoredEvent | None = None,
         correlation_id: str = "",
         causation_id: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Handled[R]:
         """Call a function that decides about several things, and append all of it or nothing."""
-        cause, pauses = _Cause(command_id, correlation_id, causation_id, headers or {}), self._pauses()
+        because, pauses = _Cause(command_id, correlation_id, causation_id, headers or {}, cause), self._pauses()
         while True:
-            work = Work(self.store, self.snapshots, cause, self._clock.now_ms())
+            work = Work(self.store, self._keeper, because, self._clock.now_ms())
             try:
                 result = function(work)
-                return _handled(result, work, self._end(work, cause))
+                return _handled(result, work, self._end(work, because))
             except Refused:
-                if (done := self._find(cause)) is None:
+                if (done := self._find(because)) is None:
                     raise
                 return Handled(None, (), done)
             except Conflict:
@@ -363,9 +327,22 @@ class AsyncWork:
 class AsyncRepository(_Base):
     """As `Repository`, for asyncio: decisions may be `async`, and the loop does not wait for the store."""
 
-    async def load(self, aggregate: Aggregate[S], ident: str, *, to: int | None = None) -> Loaded[S]:
-        """The state of one aggregate, now or as of a version."""
-        return await asyncio.to_thread(self._load, aggregate, ident, to)
+    async def load(
+        self,
+        aggregate: Aggregate[S],
+        ident: str,
+        *,
+        to: int | None = None,
+        at: datetime | None = None,
+        position: int | None = None,
+        event_id: str = "",
+    ) -> Loaded[S]:
+        """The state of one aggregate: now, or as of a version (`to`), a time (`at`) or an event, by position or id.
+
+        As of a time is up to the first event that is later.
+        """
+        until = as_of(to, at, position, event_id)
+        return await asyncio.to_thread(self._load, aggregate, ident, until)
 
     async def handle(
         self,
@@ -374,14 +351,19 @@ class AsyncRepository(_Base):
         command: Any,
         *,
         command_id: str = "",
+        cause: StoredEvent | None = None,
         correlation_id: str = "",
         causation_id: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Handled[list[Any]]:
-        """Decide about one command. Raises `Refused`, or `Conflict` after too many attempts."""
+        """Decide about one command. Raises `Refused`, or `Conflict` after too many attempts.
+
+        `cause` is the stored event that it answers: what is decided names it, and goes on under its correlation id.
+        """
         return await self.run(
             lambda work: work.handle(aggregate, ident, command),
-            command_id=command_id, correlation_id=correlation_id, causation_id=causation_id, headers=headers,
+            command_id=command_id, cause=cause, correlation_id=correlation_id, causation_id=causation_id,
+            headers=headers,
         )  # fmt: skip
 
     async def run(
@@ -389,19 +371,20 @@ class AsyncRepository(_Base):
         function: Callable[[AsyncWork], Awaitable[R]],
         *,
         command_id: str = "",
+        cause: StoredEvent | None = None,
         correlation_id: str = "",
         causation_id: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Handled[R]:
         """Call a function that decides about several things, and append all of it or nothing."""
-        cause, pauses = _Cause(command_id, correlation_id, causation_id, headers or {}), self._pauses()
+        because, pauses = _Cause(command_id, correlation_id, causation_id, headers or {}, cause), self._pauses()
         while True:
-            work = Work(self.store, self.snapshots, cause, self._clock.now_ms())
+            work = Work(self.store, self._keeper, because, self._clock.now_ms())
             try:
                 result = await function(AsyncWork(work))
-                return _handled(result, work, await asyncio.to_thread(self._end, work, cause))
+                return _handled(result, work, await asyncio.to_thread(self._end, work, because))
             except Refused:
-                if (done := await asyncio.to_thread(self._find, cause)) is None:
+                if (done := await asyncio.to_thread(self._find, because)) is None:
                     raise
                 return Handled(None, (), done)
             except Conflict:

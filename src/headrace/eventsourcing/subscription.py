@@ -14,7 +14,7 @@ it is, and it can be taken again from there; or it is handed as a dead letter to
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -128,13 +128,12 @@ class Subscription:
 
     def decode(self, stored: list[StoredEvent]) -> list[Received]:
         """Stored events, without those that `on_invalid` has taken."""
-        decode, new = self._types.decode, tuple.__new__
         if self._on_invalid is None:
-            return [new(Received, (decode(each), each)) for each in stored]
-        found = []
+            return receive(self._types, stored)
+        found = list[Received]()
         for each in stored:
             try:
-                found.append(Received(decode(each), each))
+                found += receive(self._types, (each,))
             except (UndecodableEvent, UnknownEventType) as error:
                 self._on_invalid(letter_of(self._store, each, str(error), self._name))
         return found
@@ -163,6 +162,14 @@ class Subscription:
         async for batch in self.batches_async():
             for received in batch.events:
                 yield received
+
+
+def receive(types: EventTypes, stored: Iterable[StoredEvent]) -> list[Received]:
+    """Events decoded; one that an upcast has split is here several times."""
+    if types.upcasts:
+        return [Received(event, each) for each in stored for event in types.decode_all(each)]
+    decode, new = types.decode, tuple.__new__
+    return [new(Received, (decode(each), each)) for each in stored]
 
 
 def letter_of(store: EventStore, stored: StoredEvent, reason: str, job: str) -> Letter:

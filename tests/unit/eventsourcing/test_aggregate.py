@@ -3,13 +3,17 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from headrace.eventsourcing import Aggregate, Refused
+from headrace.eventsourcing.command_shape import misfit
 from headrace.eventsourcing.errors import InvalidAppend, InvalidCommand
 from headrace.testing import given
 from tests.unit.eventsourcing.bank import (
@@ -26,20 +30,31 @@ from tests.unit.eventsourcing.bank import (
 )
 
 FOLD = '''
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from headrace.eventsourcing import Aggregate, EventTypes
 
 types = EventTypes()
 RATE = 2
 
-@types.event
+@types.event(version=2)
 @dataclass(frozen=True)
 class Paid:
     amount: int
+    currency: str = "EUR"
+
+@types.upcast("Paid", 1)
+def in_euros(fields):
+    return {"amount": fields["cents"] // 100}
+
+@dataclass(frozen=True)
+class Line:
+    item: str = ""
 
 @dataclass(frozen=True)
 class Total:
     paid: int = 0
+    lines: dict[str, tuple[Line, ...]] = field(default_factory=dict)
+
 
 def scaled(event):
     return event.amount * RATE if event.amount in {1, 2, 3} else 0
@@ -74,6 +89,12 @@ def test_a_fold_is_known_by_its_code() -> None:
         ("paid: int = 0", "paid: int = 7"),
         ("    paid: int = 0", "    paid: int = 0\n    more: int = 0"),
         ("types=types)", "types=types, version=2)"),
+        ('item: str = ""', 'item: str = ""\n    price: int = 0'),
+        ("default_factory=dict", "default_factory=lambda: {1: 2}"),
+        ('"EUR"', '"SEK"'),
+        ("    amount: int\n", "    amount: int\n    payer: str = ''\n"),
+        ("// 100", "// 10"),
+        ('@types.upcast("Paid", 1)', "@(lambda function: function)"),
     ):
         assert old in FOLD
         assert fingerprint(FOLD.replace(old, new)) != first, new
@@ -142,5 +163,51 @@ def test_given_when_then_fails() -> None:
 
     with pytest.raises(InvalidAppend, match="Stray is not an event"):
         given(account, Stray()).when(Deposit(1))
-    with pytest.raises(InvalidAppend, match="could not be read back"):
+    with pytest.raises(InvalidCommand, match="its field 'amount' is a str and not int"):
         given(account).when(Deposit("much"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidAppend, match="could not be read back"):
+        given(account, Deposited("much")).when(Deposit(1))  # type: ignore[arg-type]
+
+
+# --- commands of a wrong shape
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    price: Decimal
+
+
+@dataclass(frozen=True)
+class Order:
+    customer: str = "ann"
+    number: int = 1
+    weight: float = 1
+    items: list[Item] = field(default_factory=list)
+    codes: tuple[str, ...] = ()
+    place: tuple[float, float] | None = None
+    notes: Mapping[str, int] = field(default_factory=dict)
+    size: Literal["s", "m"] = "s"
+    pages: Sequence[int] = ()
+    extra: Any = None
+    on_done: Callable[[], None] | None = None
+    when: "datetime | date | None" = None
+
+
+def order_with(**fields: Any) -> str:
+    return misfit(Order(**fields))
+
+
+def test_fields_of_commands_are_of_their_types() -> None:
+    assert order_with() == ""
+    assert order_with(
+        number=2**70, weight=2, items=[Item("a", Decimal(1))], codes=("x",), place=(1, 2.5), notes={"a": 1}, size="m",
+        pages=[1], extra=object(), on_done=print, when=date(2026, 1, 1),
+    ) == ""  # fmt: skip
+    for name, wrong in {
+        "customer": 7, "number": True, "weight": "1", "items": [Item("a", 1)], "codes": "xyz", "place": (1.0,),  # type: ignore[arg-type]
+        "notes": {"a": "b"}, "size": "l", "pages": "12", "when": "today",
+    }.items():  # fmt: skip
+        assert order_with(**{name: wrong}).startswith(f"its field {name!r} is a {type(wrong).__name__} and not "), name
+    assert order_with(items=["a"]) == f"its field 'items' is a list and not list[{__name__}.Item]"
+    assert misfit(object()) == ""

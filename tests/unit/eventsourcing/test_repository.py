@@ -99,7 +99,7 @@ def test_commands_and_decisions_of_a_wrong_shape(bank: Repository) -> None:
         bank.handle(odd, "7", Open("ann"))
     with pytest.raises(InvalidAppend, match="Deposit is not an event: declare it with @event"):
         bank.handle(odd, "7", Deposit(1))
-    with pytest.raises(InvalidAppend, match=r"'x' is not int"):
+    with pytest.raises(InvalidCommand, match=r"command Deposit cannot be .*: its field 'amount' is a str and not int"):
         bank.handle(account, "7", Deposit("x"))  # type: ignore[arg-type]
     assert bank.store.last_position() == 0
 
