@@ -25,8 +25,9 @@ from headrace.eventsourcing.errors import (
 )
 from headrace.eventsourcing.event_types import EventTypes
 from headrace.eventsourcing.model import NEW, Condition, Snapshot, StreamAppend, where
-from headrace.eventsourcing.repository import Repository, Snapshots
+from headrace.eventsourcing.repository import Repository
 from headrace.eventsourcing.seals import Mark, newest_seal, open_seals, seal
+from headrace.eventsourcing.snapshots import Snapshots
 from headrace.eventsourcing.traces import ARCHIVAL, ArchivalTrace, Redacted, RedactionTrace
 from headrace.eventsourcing.verification import verify
 from headrace.testing.contracts.events import PATIENCE_S, made, put, streams_of, versions_of
