@@ -78,7 +78,11 @@ def start(
     """
     if url is None and (tables or options):
         raise click.UsageError("--table and --set go with --url: in a file they are keys of the section")
-    wanted = _load(config, names) if url is None else [_one(names, url, tables, options)]
+    run_until_stopped(_load(config, names) if url is None else [_one(names, url, tables, options)], bootstrap, as_json)
+
+
+def run_until_stopped(wanted: Sequence[CaptureSettings], bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """Run captures until Ctrl-C or SIGTERM, and end the process; with 1 if one failed."""
     _collect_rarely()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from headrace.cli.event_erasure import COMMANDS
+from headrace.cli.event_flow import flow
 from headrace.cli.event_text import event_as_json, event_as_line
 from headrace.cli.output import ProgressLine, console, json_option, print_json, print_table
 from headrace.cli.parameters import TIMESTAMP, limit_option, opened_store, store_argument
@@ -36,7 +37,7 @@ def events() -> None:
     """
 
 
-for _command in COMMANDS:
+for _command in (*COMMANDS, flow):
     events.add_command(_command)
 
 

@@ -121,7 +121,18 @@ class UnseenChange:
     because: str = ""  # why the table cannot be read again, if that is so
 
 
-Event: TypeAlias = Change | TransactionEnd | Message | SchemaChange | UnseenChange
+class Ready(NamedTuple):
+    """A record that needs no envelope: what is captured has the form of one."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes], ...]
+    origin: Origin
+
+
+Event: TypeAlias = Change | TransactionEnd | Message | SchemaChange | UnseenChange | Ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from headrace.connect.change import (
     Message,
     Origin,
     Position,
+    Ready,
     SchemaChange,
     TransactionEnd,
     TransactionLog,
@@ -267,6 +268,9 @@ class EnvelopeWriter:
                 else:  # create or read
                     key, value = whole(after, null, members, placed, op, end)
                     yield new(OutRecord, (topic, key, value, ts_ms, headers, ANY_PARTITION))
+            elif event.__class__ is Ready:
+                ready: Any = event
+                yield new(OutRecord, (*ready[:5], ANY_PARTITION))
             elif isinstance(event, TransactionEnd):
                 if log is not None and (ended := log.end(event.origin)) is not None:
                     yield self._transaction(ended, event.origin.ts_ms)

@@ -1,7 +1,8 @@
 """Events as records of a topic, for every Kafka client to read: the key is the stream, the value what the event holds.
 
 All else stands in headers: those that the broker looks into (`delivery/events.py`), those of ours that it does not, and
-the event's own under their names. A position is an offset and one more, so that it begins at 1.
+the event's own under their names. A position is an offset and one more, so that it begins at 1; a copy of an event that
+is stored elsewhere has its position in a header.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from headrace.records.record import body_of, decode
 ID: Final = "headrace-event-id"
 SCHEMA: Final = "headrace-event-schema"
 CAUSATION_ID: Final = "headrace-causation-id"
+POSITION: Final = "headrace-event-position"  # of a copy, in the store that it is a copy from
 _OURS: Final = "headrace-"
 _ESCAPED: Final = "headrace-header:"  # of an event's own header, whose name begins as ours do
 _UNNAMED: Final = "\t"  # begins the command id of an append that was given none, and so is sent twice without harm
@@ -51,30 +53,37 @@ def records_of_append(
     records: list[Record] = []
     for each in appends:
         for version, event in enumerate(each.events, versions[each.stream] + 1):
-            headers = _headers_of(event, version, command)
+            headers = list(map(Header._make, _headers_of(event, version, command)))
             if condition is not None and not records:
                 headers.append(Header(wire.CONDITION, condition_on_wire(condition).to_text().encode()))
             records.append(Record(len(records), event.time_ms, each.stream.encode(), event.data, tuple(headers)))
     return records
 
 
-def _headers_of(event: NewEvent, version: int, command: str) -> list[Header]:
+def _headers_of(event: NewEvent | StoredEvent, version: int, command: str) -> list[tuple[str, bytes]]:
     headers = [
-        Header(wire.VERSION, b"%d" % version),
-        Header(wire.TYPE, event.type.encode()),
-        Header(wire.COMMAND, command.encode()),
-        Header(ID, event.id.encode()),
-        *(Header(wire.TAG, tag.encode()) for tag in event.tags),
+        (wire.VERSION, b"%d" % version),
+        (wire.TYPE, event.type.encode()),
+        (ID, event.id.encode()),
     ]
+    if command:
+        headers.append((wire.COMMAND, command.encode()))
+    if event.tags:
+        headers += [(wire.TAG, tag.encode()) for tag in event.tags]
     if event.schema != 1:
-        headers.append(Header(SCHEMA, b"%d" % event.schema))
+        headers.append((SCHEMA, b"%d" % event.schema))
     if event.causation_id:
-        headers.append(Header(CAUSATION_ID, event.causation_id.encode()))
+        headers.append((CAUSATION_ID, event.causation_id.encode()))
     if event.correlation_id:
-        headers.append(Header(CORRELATION_ID, event.correlation_id.encode()))
+        headers.append((CORRELATION_ID, event.correlation_id.encode()))
     for name, value in event.headers.items():
-        headers.append(Header(f"{_ESCAPED}{name}" if name.startswith(_OURS) else name, value.encode()))
+        headers.append((f"{_ESCAPED}{name}" if name.startswith(_OURS) else name, value.encode()))
     return headers
+
+
+def headers_of_copy(event: StoredEvent) -> tuple[tuple[str, bytes], ...]:
+    """The headers of a stored event's copy in another topic."""
+    return (*_headers_of(event, event.version, event.command_id), (POSITION, b"%d" % event.position))
 
 
 def read_events(batches: Buffer) -> Iterator[StoredEvent]:
@@ -124,3 +133,10 @@ def read_stored(record: Record) -> StoredEvent | None:
         position_of(record.offset), record.key.decode(errors="replace"), version, kind, schema, record.value or b"",
         ident, record.timestamp, tuple(tags), causation, correlation, command, own,
     )  # fmt: skip
+
+
+def read_copy(record: Record) -> StoredEvent | None:
+    """An event as it stands in the store that it was copied from; None for a record that is no copy of one."""
+    event = read_stored(record)
+    positions = [value for key, value in record.headers if key == POSITION and value is not None and value.isdigit()]
+    return event._replace(position=int(positions[-1])) if event is not None and positions else None

@@ -30,11 +30,32 @@ _FORMS: Final = "write sqlite:///path, postgresql://user@host/database, kafka://
 
 def open_store(url: str, *, create: bool = True) -> EventStore:
     """The store at an address; its tables or its topic are made if they are not there, unless not to `create`."""
-    open_it = _KINDS.get(urlsplit(url).scheme)
-    if open_it is None:  # the address itself is not shown: it may hold a password
-        scheme = urlsplit(url).scheme
+    check_address(url)
+    return _KINDS[urlsplit(url).scheme](url, create)
+
+
+def check_address(url: str) -> None:
+    """Refuse what is not the address of a store; nothing is opened."""
+    scheme = urlsplit(url).scheme
+    if scheme not in _KINDS:  # the address itself is not shown: it may hold a password
         raise InvalidStore(f"{scheme + ':…' if scheme else 'a path'!r} is not the address of an event store: {_FORMS}")
-    return open_it(url, create)
+    if scheme == "sqlite":
+        sqlite_path(url)
+    elif scheme == "kafka":
+        _topic_of(url)
+
+
+def _topic_of(url: str) -> str:
+    parts = urlsplit(url)
+    topic = unquote(parts.path).strip("/")
+    for option, _ in parse_qsl(parts.query):
+        if option != "index":
+            raise InvalidStore(f"a store in a topic has no option {option!r}: {nearest(option, ['index'])}")
+    if "@" in parts.netloc:
+        raise InvalidStore("kafka:… has a user in it: name the file with its settings in HEADRACE_KAFKA instead")
+    if not parts.netloc or not topic or "/" in topic:
+        raise InvalidStore("kafka:… names no topic: write kafka://host:port/topic")
+    return topic
 
 
 def _open_sqlite(url: str, create: bool) -> EventStore:
@@ -71,17 +92,8 @@ def _open_topic(url: str, create: bool) -> EventStore:
     from headrace.eventsourcing.broker_store import BrokerEventStore
     from headrace.eventsourcing.kafka_store import KafkaEventStore
 
-    parts = urlsplit(url)
-    topic = unquote(parts.path).strip("/")
-    options = dict(parse_qsl(parts.query))
-    for option in options:
-        if option != "index":
-            raise InvalidStore(f"a store in a topic has no option {option!r}: {nearest(option, ['index'])}")
-    if "@" in parts.netloc:
-        raise InvalidStore("kafka:… has a user in it: name the file with its settings in HEADRACE_KAFKA instead")
-    if not parts.netloc or not topic or "/" in topic:
-        raise InvalidStore("kafka:… names no topic: write kafka://host:port/topic")
-    addresses = parse_bootstrap(parts.netloc)
+    topic, options = _topic_of(url), dict(parse_qsl(urlsplit(url).query))
+    addresses = parse_bootstrap(urlsplit(url).netloc)
     connect = partial(Cluster, addresses, ConnectionSettings(client_id="headrace-events"))
     try:
         with connect() as cluster:

@@ -7,12 +7,13 @@ documents a stack goes by this list alone.
 from typing import Final
 
 from headrace.stack.kind import Kind
-from headrace.stack.kinds import broker, cdc, dashboard, pipelines, queues, supervisor, sync, topics, views
+from headrace.stack.kinds import broker, cdc, dashboard, events, pipelines, queues, supervisor, sync, topics, views
 
 KINDS: Final[tuple[Kind, ...]] = (
     broker.KIND,
     topics.KIND,
     cdc.KIND,
+    events.KIND,
     pipelines.SPARK,
     pipelines.KIND,
     sync.KIND,

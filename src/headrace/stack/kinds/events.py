@@ -1,0 +1,52 @@
+"""`[events.NAME]`: a store of events; what is stored in a database flows into a topic, if one is named."""
+
+from collections.abc import Iterable
+
+from headrace.errors import HeadraceError
+from headrace.eventsourcing.flow import SECTION
+from headrace.eventsourcing.opening import check_address
+from headrace.model import check_topic_name
+from headrace.records import Codec
+from headrace.stack.keys import Complaint, Key
+from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
+from headrace.stack.kinds.topics import needs
+
+
+def _check(section: Section) -> Iterable[Complaint]:
+    try:
+        check_address(section.values["url"])  # not by its key, which would show it: it may hold a password
+    except HeadraceError as error:
+        yield ("url",), f"[{section.where}] url: {error}"
+
+
+def _members(stack: Stack) -> Iterable[Member]:
+    flowing = {f"{SECTION}.{name}" for name, values in stack.several(SECTION).items() if "topic" in values}
+    members = members_by_section(stack, SECTION, ("events", "flow"), needs(stack))
+    return (member for member in members if member.name in flowing)
+
+
+KIND = Kind(
+    SECTION,
+    "A store of events, for the dashboard to show, and for a topic to have what is stored in a database.",
+    """
+# [events.shop]
+# url = "postgresql://headrace:${SHOP_PASSWORD}@127.0.0.1/shop"
+# topic = "shop.events"           # each stored event goes there, once
+# aggregates = ["shop:account"]   # account of shop.py, whose states the dashboard shows
+""",
+    (
+        Key(
+            "url",
+            str,
+            "The store: postgresql://…, sqlite:///path, or kafka://host:port/topic, which is a topic already.",
+            is_needed=True,
+        ),
+        Key("topic", str, "The topic that every stored event goes to; without it none does.", check=check_topic_name),
+        Key("partitions", int, "Of a topic that is made; the events of a stream are in one.", 1, least=1),
+        Key("compression", str, "Of the records.", "none", choices=tuple(codec.name.lower() for codec in Codec)),
+        Key("aggregates", list, "Aggregates, as MODULE:NAME, whose states the dashboard shows."),
+    ),
+    is_named=True,
+    check=_check,
+    members=_members,
+)
