@@ -7,9 +7,10 @@
         tumbling("1 minute", by="shop", total=agg.sum("amount"), stragglers=correct("1 hour"))
     )
 
-Behind windows: `per_window`, `top_rows`, `compare`. Joins and tables: `join_streams` and `join_windows` (events with
-events), `enrich` (events with a table's row), and over tables as changes `table_changes`, `appended`, `join_tables`,
-`group_changes`, `distinct_changes`, in `tables/`; `latest` and `top_rows` are groups of a row or several.
+Events of a store: `read_events`. Behind windows: `per_window`, `top_rows`, `compare`. Joins and tables: `join_streams`
+and `join_windows` (events with events), `enrich` (events with a table's row), and over tables as changes
+`table_changes`, `appended`, `join_tables`, `group_changes`, `distinct_changes`, in `tables/`; `latest` and `top_rows`
+are groups of a row or several.
 
 What rows add up to is in `aggregates`, and how that is computed in `aggregation/`; windows are in `windows/`, joins of
 streams in `joins/`. An operator over keyed state is pure, stands beside its function, and runs in tests without Spark.
@@ -22,6 +23,7 @@ from headrace.pipelines.operators.compare import compare
 from headrace.pipelines.operators.correct_clock import correct_clock
 from headrace.pipelines.operators.deduplicate import deduplicate
 from headrace.pipelines.operators.event_time import event_time
+from headrace.pipelines.operators.events import read_events
 from headrace.pipelines.operators.joins.streams import join_streams
 from headrace.pipelines.operators.joins.windows import join_windows
 from headrace.pipelines.operators.ranking import latest, ranked, top_rows
@@ -58,6 +60,7 @@ __all__ = [
     "on_time",
     "per_window",
     "ranked",
+    "read_events",
     "routed",
     "row_schema",
     "row_versions",
