@@ -10,7 +10,7 @@ Whether the topic is a store or one that a store flows to makes no difference. E
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from pyspark.errors import ParseException
 from pyspark.sql import Column, DataFrame
@@ -89,8 +89,8 @@ def _about(stream: Column, headers: Column, time: Column, offset: Column) -> dic
     }
 
 
-def _schema(kind: str, schema: str | StructType) -> StructType:
-    if isinstance(schema, StructType):
+def _schema(kind: str, schema: str | StructType) -> Any:
+    if not isinstance(schema, str):
         return schema
     try:
         return StructType.fromDDL(schema)
