@@ -1,4 +1,4 @@
-"""Packages that are extras: which extra brings which, and what is said when one is not installed.
+"""What is imported by name: packages that are extras, with what is said when one is not installed, and users' modules.
 
 A package of an extra is imported where it is used and not before. Whoever lacks one gets one sentence with the command
 that installs it, wherever the import stands: `load` says it where we import on purpose, `look_for` where nothing is
@@ -7,10 +7,12 @@ imported yet, `missing_extra` for an import that failed on the way, which the co
 
 import importlib
 import importlib.util
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, nearest
 
 # By the name that is imported. A test compares it with pyproject.toml.
 EXTRA_OF: Mapping[str, str] = {
@@ -71,6 +73,36 @@ def missing_extra(error: BaseException, what: str = "this") -> MissingExtra | No
 def look_for(package: str, what: str) -> MissingExtra | None:
     """Whether a package of an extra is missing, without importing it."""
     return None if importlib.util.find_spec(package) else MissingExtra(package, EXTRA_OF[package], what)
+
+
+class InvalidName(HeadraceError):
+    """A text that names nothing that can be imported."""
+
+
+def import_here(module: str, what: str) -> Any:
+    """A user's own module, which may be in the folder we are in; whatever is wrong with it is one sentence."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0] and error.name != module:
+            raise InvalidName(f"{what}: {module} needs {error.name}, which is not installed") from error
+        raise InvalidName(f"{what}: there is no module {module} here ({os.getcwd()})") from None
+    except Exception as error:
+        raise InvalidName(f"{what}: {module} fails with {type(error).__name__}: {error}") from error
+
+
+def import_named(target: str, what: str, is_one: Callable[[Any], bool]) -> Any:
+    """What MODULE:NAME names, if it `is_one`; its module is imported."""
+    module, colon, name = target.partition(":")
+    if not colon or not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise InvalidName(f"{what} {target!r} is not the name of one: write MODULE:NAME")
+    found = import_here(module, f"{what} {target!r}")
+    known = {each for each, value in vars(found).items() if not each.startswith("_") and is_one(value)}
+    if name not in known:
+        raise InvalidName(f"{what} {target!r}: {module} has no {what} {name!r}: {nearest(name, known)}")
+    return getattr(found, name)
 
 
 def export_lazily(module: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

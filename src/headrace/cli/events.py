@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from headrace.cli.event_erasure import COMMANDS
+from headrace.cli import event_erasure, event_travel
 from headrace.cli.event_flow import flow
 from headrace.cli.event_text import event_as_json, event_as_line
 from headrace.cli.output import ProgressLine, console, json_option, print_json, print_table
@@ -33,11 +33,13 @@ def events() -> None:
       headrace events list sqlite:///shop.db
       headrace events show sqlite:///shop.db order-7
       headrace events show sqlite:///shop.db --correlation checkout-19
+      headrace events replay sqlite:///shop.db order-7 --aggregate shop:order --at 2h
+      headrace events schema check events.json shop
       headrace events verify sqlite:///shop.db
     """
 
 
-for _command in (*COMMANDS, flow):
+for _command in (*event_travel.COMMANDS, *event_erasure.COMMANDS, flow):
     events.add_command(_command)
 
 

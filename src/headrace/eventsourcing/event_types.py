@@ -80,6 +80,10 @@ class EventTypes:
         """What `upcast` has registered, by type and version."""
         return self._upcasts.steps
 
+    def find_upcast(self, name: str, version: int) -> Upcast | None:
+        """What was registered for a version of an event, under its own name or the one it has today."""
+        return self._upcasts.find(name, version, self._former)
+
     @overload
     def event(self, name: C, /) -> C: ...
 

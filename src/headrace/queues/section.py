@@ -8,8 +8,6 @@ A function that `@queue.worker` or `@rpc.responder` made a worker already is run
 what it was made with.
 """
 
-import importlib
-import os
 import sys
 import threading
 import time
@@ -19,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.client.errors import ClientError
-from headrace.errors import nearest
+from headrace.extras import InvalidName, import_named
 from headrace.queues.message import QueueError, codec_of, seconds
 from headrace.queues.queue import Queue
 from headrace.queues.rpc import Responder
@@ -64,21 +62,10 @@ def check_function(target: str) -> None:
 def load_function(target: str) -> Any:
     """The function that is named, or the worker that was made of it; its module is imported."""
     check_function(target)
-    module, _, name = target.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0] and error.name != module:
-            raise QueueError(f"function {target!r}: {module} needs {error.name}, which is not installed") from error
-        raise QueueError(f"function {target!r}: there is no module {module} here ({os.getcwd()})") from None
-    except Exception as error:
-        raise QueueError(f"function {target!r}: {module} fails with {type(error).__name__}: {error}") from error
-    known = {each for each, value in vars(found).items() if callable(value) and not each.startswith("_")}
-    if name not in known:
-        raise QueueError(f"function {target!r}: {module} has no function {name!r}: {nearest(name, known)}")
-    return getattr(found, name)
+        return import_named(target, "function", callable)
+    except InvalidName as error:
+        raise QueueError(str(error)) from error
 
 
 def make_worker(settings: WorkerSettings, bootstrap: str) -> Worker:

@@ -9,19 +9,22 @@ And what a process wants done about what happens to it:
     process.refused(Withdraw(30), "there are only 5").then(End())
 
 Events go through their stored form and back, so a test fails for those that could not be stored. A decision that is
-`async` is run to its end.
+`async` is run to its end. `check_event_schemas` fails a test if today's classes could not read what was recorded.
 """
 
 import asyncio
 import inspect
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 from headrace.eventsourcing.aggregate import Aggregate
 from headrace.eventsourcing.errors import Refused
+from headrace.eventsourcing.event_types import EVENT_TYPES, EventTypes
 from headrace.eventsourcing.memory import MemoryStore
 from headrace.eventsourcing.model import StreamAppend
 from headrace.eventsourcing.process import Advanced, Cancel, Cause, Effect, End, Process, Send, Wait, Wish
+from headrace.eventsourcing.schemas import compare, read_schemas
 
 S = TypeVar("S")
 
@@ -144,3 +147,12 @@ _CAUSE = Cause("cause", "correlation", 0, 0)
 def follow(process: Process[S]) -> Following[S]:
     """Begin with a process that nothing has happened to."""
     return Following(process)
+
+
+def check_event_schemas(path: str | Path, types: EventTypes = EVENT_TYPES) -> None:
+    """Fail if events that were recorded in a file (`headrace events schema write`) could not be read by today's code.
+
+    The classes must be imported; what is new and does no harm passes.
+    """
+    if broken := compare(read_schemas(Path(path)), types).broken:
+        raise AssertionError("\n".join(broken))
