@@ -214,15 +214,21 @@ class Aggregate(Generic[S]):
 
 
 def _second_type(function: Any) -> list[type]:
-    parameters = list(inspect.signature(function).parameters)
-    kind = get_type_hints(function).get(parameters[1]) if len(parameters) == 2 else None
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    if not all(isinstance(each, type) for each in kinds):
+    kinds = second_types(function, 2)
+    if not kinds:
         raise InvalidCommand(
             f"{function.__qualname__} must take a state and a command or event, whose type is annotated: "
             "def withdraw(state: Account, command: Withdraw)"
         )
-    return list(kinds)
+    return kinds
+
+
+def second_types(function: Any, *counts: int) -> list[type]:
+    """The types that a function's second parameter is annotated with; none if it has another count of parameters."""
+    parameters = list(inspect.signature(function).parameters)
+    kind = get_type_hints(function).get(parameters[1]) if len(parameters) in counts else None
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return list(kinds) if all(isinstance(each, type) for each in kinds) else []
 
 
 class Fingerprint:

@@ -32,11 +32,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from types import UnionType
-from typing import Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Generic, TypeVar
 
 from headrace.errors import nearest
-from headrace.eventsourcing.aggregate import Aggregate
+from headrace.eventsourcing.aggregate import Aggregate, second_types
 from headrace.eventsourcing.errors import InvalidProcess
 from headrace.eventsourcing.event_types import EVENT_TYPES, EventTypes, dump, load
 from headrace.eventsourcing.model import MAX_NAME_BYTES, Query, StoredEvent, where
@@ -392,12 +391,10 @@ def _by_key(key: str | Callable[[Any], str]) -> Callable[[Any, StoredEvent], str
 
 
 def _second_types(function: Any) -> list[type]:
-    parameters = list(inspect.signature(function).parameters)
-    kind = get_type_hints(function).get(parameters[1]) if len(parameters) == 3 else None
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    if not all(isinstance(each, type) for each in kinds) or inspect.iscoroutinefunction(function):
+    kinds = second_types(function, 3)
+    if not kinds or inspect.iscoroutinefunction(function):
         raise InvalidProcess(
             f"{function.__qualname__} must be a plain function of a state, an event or command whose type is "
             "annotated, and what is to be done: def withdrawn(state: Transfer, event: Withdrawn, todo: Todo)"
         )
-    return list(kinds)
+    return kinds

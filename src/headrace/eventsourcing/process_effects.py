@@ -9,12 +9,10 @@ sent again under the same key, for the receiver to tell.
 """
 
 import json
-import threading
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any
 
-from headrace.errors import HeadraceError
+from headrace.eventsourcing.background import TURN_S, Background
 from headrace.eventsourcing.model import where
 from headrace.eventsourcing.process import ADVANCED, Process
 from headrace.eventsourcing.store import EventStore
@@ -22,13 +20,9 @@ from headrace.eventsourcing.subscription import Subscription
 from headrace.pipelines.sink.effects.delivery import Pace, Send, deliver
 from headrace.pipelines.sink.effects.ledger import FailedRecord, Ledger, open_ledger
 from headrace.stores.batch import Numbered, Target
-from headrace.telemetry.logs import get_logger
-
-_log = get_logger(__name__)
-_LIVE_S: Final = 0.25
 
 
-class EffectRunner:
+class EffectRunner(Background):
     """Sends the effects of one kind of process; one at a time, in one program."""
 
     def __init__(
@@ -47,11 +41,10 @@ class EffectRunner:
 
         `outbox` is where it is remembered what was sent: `sqlite:///path` or `postgresql://…`.
         """
+        super().__init__("effects", process.name)
         self._store, self._process, self._send, self._outbox = store, process, send, outbox
         self._pace = Pace(attempts, first_pause_s, longest_pause_s, parallel)
         self._target = Target("headrace_outbox", f"process:{process.name}")
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def settle(self) -> None:
         """Send all that is to be sent now."""
@@ -59,14 +52,12 @@ class EffectRunner:
             self._take_in(ledger, self._subscribe(ledger), 0.0)
             deliver(ledger, self._send, self._pace)
 
-    def run(self) -> None:
-        """Send what is there and what comes, until `stop`."""
-        self._stopped.clear()
+    def _take_turn(self) -> None:
         with open_ledger(self._outbox, self._target) as ledger:
             effects = self._subscribe(ledger)
             deliver(ledger, self._send, self._pace)  # what another one left
             while not self._stopped.is_set():
-                if self._take_in(ledger, effects, _LIVE_S):
+                if self._take_in(ledger, effects, TURN_S):
                     deliver(ledger, self._send, self._pace)
 
     def _subscribe(self, ledger: Ledger) -> Subscription:
@@ -96,35 +87,6 @@ class EffectRunner:
         """Have what was given up sent again; how many. A runner that runs sends it with what comes next."""
         with open_ledger(self._outbox, self._target) as ledger:
             return ledger.retry_failed()
-
-    # --- in a thread
-
-    def start(self) -> Self:
-        """`run` in a thread."""
-        self._stopped.clear()
-        self._thread = threading.Thread(target=self._run_quietly, name=f"effects-{self._process.name}", daemon=True)
-        self._thread.start()
-        return self
-
-    def _run_quietly(self) -> None:
-        try:
-            self.run()
-        except HeadraceError as error:
-            _log.error("effects of processes are not sent any more", process=self._process.name, error=str(error))
-
-    def stop(self) -> None:
-        """Have `run` return after what it sends just now."""
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
 
 def _read(text: str) -> Mapping[str, Any]:

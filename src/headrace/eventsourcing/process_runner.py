@@ -15,12 +15,12 @@ import heapq
 import json
 import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
-from headrace.eventsourcing.errors import Conflict, EventSourcingError, ProcessFailed, Refused, StoreUnavailable
+from headrace.eventsourcing.background import RETRY, TURN_S, Background
+from headrace.eventsourcing.errors import EventSourcingError, ProcessFailed, Refused
 from headrace.eventsourcing.event_types import dump, load
 from headrace.eventsourcing.model import Snapshot, StoredEvent, where
 from headrace.eventsourcing.process import ADVANCED, HEADER, Advance, Advanced, Cause, Process, Step, command_id
@@ -28,13 +28,11 @@ from headrace.eventsourcing.repository import Handled, Repository, Work
 from headrace.eventsourcing.store import EventStore, SnapshotStore
 from headrace.eventsourcing.subscription import Received, Subscription
 from headrace.retry import Backoff
-from headrace.status import FAILED, RUNNING, STOPPED, WAITING, Status
+from headrace.status import Status
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
 S = TypeVar("S")
-RETRY: Final = Backoff(first_s=0.1, longest_s=10.0)
-_LIVE_S: Final = 0.25
 _SNAPSHOT_EVERY: Final = 1000  # events of processes
 _FORM: Final = "open processes 1"
 
@@ -114,7 +112,7 @@ class _Open:
         self._kept = self._news.position
 
 
-class ProcessRunner(Generic[S]):
+class ProcessRunner(Background, Generic[S]):
     """Keeps all processes of one kind going; one thread at a time does."""
 
     def __init__(
@@ -132,15 +130,13 @@ class ProcessRunner(Generic[S]):
         Events up to the position `after` lead to nothing: for a process that is new to a store with a history.
         """
         self._after = after
-        self.store, self.process, self._clock, self._retry = store, process, clock, retry
+        super().__init__("process", process.name, retry)
+        self.store, self.process, self._clock = store, process, clock
         self._repository = Repository(store, clock=clock)
         self._query, self._batch = process.query, batch
         self._open: _Open | None = None
         self._inputs: Subscription | None = None
         self._turn = threading.RLock()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._state, self._problem = STOPPED, ""
 
     # --- going on
 
@@ -149,28 +145,11 @@ class ProcessRunner(Generic[S]):
         while self._advance(0.0):
             pass
 
-    def run(self) -> None:
-        """Go on until `stop`. What passes by itself is tried again, all else raised."""
-        failures = 0
-        self._stopped.clear()
-        self._state, self._problem = RUNNING, ""
-        try:
-            while not self._stopped.is_set():
-                try:
-                    self._advance(_LIVE_S)
-                    failures, self._state, self._problem = 0, RUNNING, ""
-                except (StoreUnavailable, Conflict) as error:
-                    failures += 1
-                    if self._retry.gives_up(failures):
-                        raise
-                    self._state, self._problem = WAITING, str(error)
-                    _log.warning("a process waits", process=self.process.name, error=str(error))
-                    self._stopped.wait(self._retry.pause_s(failures))
-            self._state = STOPPED
-            self._save()
-        except EventSourcingError as error:
-            self._state, self._problem = FAILED, str(error)
-            raise
+    def _take_turn(self) -> None:
+        self._advance(TURN_S)
+
+    def _end(self) -> None:
+        self._save()
 
     def _save(self) -> None:
         if self._open is not None:
@@ -319,36 +298,6 @@ class ProcessRunner(Generic[S]):
         else:
             known.learn()  # somebody else has changed it, and it is in the log
 
-    # --- in a thread
-
-    def start(self) -> Self:
-        """`run` in a thread."""
-        if self._thread is None or not self._thread.is_alive():
-            self._stopped.clear()
-            self._thread = threading.Thread(target=self._run_quietly, name=f"process-{self.process.name}", daemon=True)
-            self._thread.start()
-        return self
-
-    def _run_quietly(self) -> None:
-        try:
-            self.run()
-        except EventSourcingError as error:
-            _log.error("processes failed", process=self.process.name, error=str(error))
-
-    def stop(self) -> None:
-        """Have `run` return soon, and wait for the thread of `start`."""
-        self._stopped.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     # --- looking
 
     def state(self, ident: str) -> S:
@@ -372,6 +321,4 @@ class ProcessRunner(Generic[S]):
             facts: dict[str, Any] = {
                 "position": inputs.position, "lag_records": lag, "open": len(known.instances)
             }  # fmt: skip
-        if self._problem:
-            facts["waiting" if self._state == WAITING else "problem"] = self._problem
-        return Status.of(self.process.name, "process", self._state, **facts)
+        return self._report(**facts)

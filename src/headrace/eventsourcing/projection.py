@@ -24,11 +24,10 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import UnionType
-from typing import Any, Final, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Protocol, TypeVar
 
 from headrace.errors import nearest
-from headrace.eventsourcing.aggregate import Fingerprint
+from headrace.eventsourcing.aggregate import Fingerprint, second_types
 from headrace.eventsourcing.errors import InvalidProjection
 from headrace.eventsourcing.event_types import EVENT_TYPES, EventTypes
 from headrace.eventsourcing.model import Query, StoredEvent, where
@@ -64,6 +63,11 @@ class View(Rows, Protocol):
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """A statement in SQL, in the view's own transaction, with `?` for values and `{name}` for tables."""
+        ...
+
+    def write(self, statement: str, values: Sequence[Any]) -> None:
+        """As `run`, for a table with columns, without an answer: calls in a row with one statement are sent together,
+        which is much faster."""
         ...
 
 
@@ -195,12 +199,10 @@ def _tables_of(
 
 def _event_types_of(function: Any) -> tuple[list[type], bool]:
     """The event types of a function's second parameter, and whether it takes a third."""
-    parameters = list(inspect.signature(function).parameters)
-    kind = get_type_hints(function).get(parameters[1]) if len(parameters) in (2, 3) else None
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    if not all(isinstance(each, type) for each in kinds):
+    kinds = second_types(function, 2, 3)
+    if not kinds:
         raise InvalidProjection(
             f"{function.__qualname__} must take a view and an event, whose type is annotated, and may take how it is "
             "stored: def opened(view: View, event: Opened, stored: StoredEvent)"
         )
-    return list(kinds), len(parameters) == 3
+    return kinds, len(inspect.signature(function).parameters) == 3

@@ -19,15 +19,14 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from headrace.delivery.letters import Letter
 from headrace.errors import HeadraceError
+from headrace.eventsourcing.background import RETRY, TURN_S, Background
 from headrace.eventsourcing.errors import (
-    EventSourcingError,
     InvalidProjection,
     ProjectionChanged,
     ProjectionFailed,
@@ -43,15 +42,11 @@ from headrace.eventsourcing.subscription import Received, Subscription, letter_o
 from headrace.eventsourcing.views import BufferedView, MemoryViews, Place, RowCache, Skipped, Transaction, Views, moved
 from headrace.eventsourcing.views_sql import SqlViews
 from headrace.retry import Backoff
-from headrace.status import FAILED, RUNNING, STOPPED, WAITING, Status
+from headrace.status import Status
 from headrace.stores.sql.database import Database
-from headrace.telemetry.logs import get_logger
 
-_log = get_logger(__name__)
 BATCH: Final = 2000
-RETRY: Final = Backoff(first_s=0.1, longest_s=10.0)
 _LOOK_S: Final = 0.02  # between looks at a view that another process keeps
-_LIVE_S: Final = 0.25
 _BESIDE: "WeakKeyDictionary[MemoryStore, MemoryViews]" = WeakKeyDictionary()
 OnInvalid = Literal["fail", "skip"]
 OnChange = Literal["fail", "rebuild", "keep"]
@@ -121,10 +116,16 @@ def apply_events(projection: Projection, transaction: Transaction, events: list[
             continue
         try:
             apply(view, event, stored)
+        except StoreUnavailable:
+            raise
         except Exception as error:
             what = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
             raise ProjectionFailed(f"projection {projection.name!r} could not apply {stored}: {what}") from error
-    view.flush()
+    try:
+        view.flush()
+    except InvalidProjection as error:
+        between = f"events at positions {events[0].stored.position} to {events[-1].stored.position}"
+        raise ProjectionFailed(f"projection {projection.name!r} could not write {between}: {error}") from error
 
 
 def changed(projection: Projection, place: Place) -> ProjectionChanged:
@@ -134,7 +135,7 @@ def changed(projection: Projection, place: Place) -> ProjectionChanged:
     )
 
 
-class ProjectionRunner:
+class ProjectionRunner(Background):
     """Keeps the view of one projection, and reads it. Several threads may read and wait."""
 
     def __init__(
@@ -156,16 +157,13 @@ class ProjectionRunner:
         for what, given, known in (("on_invalid", on_invalid, OnInvalid), ("on_change", on_change, OnChange)):
             if given not in get_args(known):
                 raise InvalidProjection(f"{what}={given!r} is not possible: choose among {', '.join(get_args(known))}")
+        super().__init__("projection", projection.name, retry)
         self.store, self.projection = store, projection
         self.views = _views_for(store, projection, views)
-        self._on_change, self._skips, self._batch, self._retry = on_change, on_invalid == "skip", batch, retry
+        self._on_change, self._skips, self._batch = on_change, on_invalid == "skip", batch
         self._worker: _Worker | None = None
         self._turn = threading.RLock()  # one thread of ours applies at a time
-        self._stopped = threading.Event()
         self._moved = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._state, self._problem = STOPPED, ""
-        self._failure: EventSourcingError | None = None
         self.views.prepare(projection)
 
     # --- keeping
@@ -181,29 +179,12 @@ class ProjectionRunner:
             raise changed(self.projection, place)
         return place.position
 
-    def run(self) -> None:
-        """Apply what is there and what comes, until `stop`. What passes by itself is tried again, all else raised."""
-        failures = 0
-        self._stopped.clear()
-        self._state, self._problem, self._failure = RUNNING, "", None
-        try:
-            while not self._stopped.is_set():
-                try:
-                    self._step(_LIVE_S)
-                    failures, self._state, self._problem = 0, RUNNING, ""
-                except StoreUnavailable as error:
-                    failures += 1
-                    if self._retry.gives_up(failures):
-                        raise
-                    self._state, self._problem = WAITING, str(error)
-                    _log.warning("a projection waits", projection=self.projection.name, error=str(error))
-                    self._stopped.wait(self._retry.pause_s(failures))
-            self._state = STOPPED
-        except EventSourcingError as error:
-            self._state, self._problem, self._failure = FAILED, str(error), error
-            with self._moved:
-                self._moved.notify_all()
-            raise
+    def _take_turn(self) -> None:
+        self._step(TURN_S)
+
+    def _end(self) -> None:
+        with self._moved:
+            self._moved.notify_all()
 
     def _step(self, timeout_s: float) -> bool:
         with self._turn:
@@ -237,50 +218,10 @@ class ProjectionRunner:
             place = transaction.place
             transaction.move(Place(place.position, self.projection.fingerprint, place.token), ())
 
-    def start(self) -> Self:
-        """`run` in a thread."""
-        if self._thread is None or not self._thread.is_alive():
-            self._stopped.clear()
-            self._thread = threading.Thread(
-                target=self._run_quietly, name=f"projection-{self.projection.name}", daemon=True
-            )
-            self._thread.start()
-        return self
-
-    def _run_quietly(self) -> None:
-        try:
-            self.run()
-        except EventSourcingError as error:  # whoever waits for the view is told
-            _log.error("a projection failed", projection=self.projection.name, error=str(error))
-
-    def stop(self) -> None:
-        """Have `run` return soon, and wait for the thread of `start`."""
-        self._stopped.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
     def close(self) -> None:
         """Stop, and let go of connections that are the runner's own."""
         self.stop()
         self.views.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    async def run_async(self) -> None:
-        """As `run`, in a thread that is waited for; ends when it is cancelled."""
-        running = asyncio.create_task(asyncio.to_thread(self.run))
-        try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError:
-            self._stopped.set()
-            await running
-            raise
 
     # --- rebuilding
 
@@ -362,15 +303,14 @@ class ProjectionRunner:
 
     def status(self) -> Status:
         """How it stands, as parts of a stack report it."""
-        at, last = self.position, self.store.last_position()
-        facts: dict[str, Any] = {"position": at, "lag_records": max(last - at, 0), "target": str(self.views)}
-        if self._problem:
-            facts["waiting" if self._state == WAITING else "problem"] = self._problem
+        place, last = self.views.place(self.projection), self.store.last_position()
+        lag = max(last - place.position, 0)
+        facts: dict[str, Any] = {"position": place.position, "lag_records": lag, "target": str(self.views)}
         if skipped := len(self.views.skipped(self.projection)):
             facts["dead_letters"] = skipped
-        if not self.is_current:
-            facts["problem"] = str(changed(self.projection, self.views.place(self.projection)))
-        return Status.of(self.projection.name, "projection", self._state, **facts)
+        if place.code != self.projection.fingerprint:
+            facts["problem"] = str(changed(self.projection, place))
+        return self._report(**facts)
 
 
 def _views_for(store: EventStore, projection: Projection, given: Views | str | None) -> Views:

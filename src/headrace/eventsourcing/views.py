@@ -62,6 +62,10 @@ class Transaction(Protocol):
         """A statement in SQL."""
         ...
 
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """The statement once for each row."""
+        ...
+
     def move(self, place: Place, skipped: Sequence[Skipped]) -> None:
         """The view is there now."""
         ...
@@ -165,6 +169,7 @@ class BufferedView:
     def __init__(self, projection: Projection, transaction: Transaction, cache: RowCache) -> None:
         self._projection, self._transaction, self._cache = projection, transaction, cache
         self._tables: dict[str, BufferedRows] = {}
+        self._statement, self._written = "", list[Sequence[Any]]()
         self.get = self.put = self.delete = self._refuse
         first = projection.tables[0]
         if first.columns == KEYED:
@@ -189,10 +194,22 @@ class BufferedView:
             rows.forget()
         return self._transaction.run(statement, values)
 
+    def write(self, statement: str, values: Sequence[Any]) -> None:
+        if statement != self._statement:
+            self._flush_written()
+            self._statement = statement
+        self._written.append(values)
+
     def flush(self) -> None:
         """Write what is only in the buffers."""
         for rows in self._tables.values():
             rows.flush()
+        self._flush_written()
+
+    def _flush_written(self) -> None:
+        if self._written:
+            written, self._written = self._written, []
+            self._transaction.run_many(self._statement, written)
 
     def _refuse(self, *_: Any) -> Any:
         raise InvalidProjection(
@@ -225,6 +242,9 @@ class _MemoryTransaction:
         self._changes.append((table, dict(changes)))
 
     def run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:  # noqa: ARG002
+        _refuse_sql(self._name)
+
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:  # noqa: ARG002
         _refuse_sql(self._name)
 
     def move(self, place: Place, skipped: Sequence[Skipped]) -> None:

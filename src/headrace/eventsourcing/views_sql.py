@@ -23,6 +23,7 @@ from headrace.stores.sql.transaction import BATCHES, create_batches, record_batc
 _VERSION: Final = 2  # of what is built beside: there is never more than one
 _SKIPPED: Final = "headrace_skipped_events"
 _PAGE_ROWS: Final = 1000
+_PASSING: Final = {"OperationalError", "InterfaceError"}  # as all drivers of Python call them (PEP 249)
 D = TypeVar("D", bound=Database)
 
 
@@ -46,11 +47,19 @@ class SqlViews(Generic[D]):
 
     @contextmanager
     def _reachable(self) -> Iterator[D]:
+        with self.translate_errors(), self._pool.borrow() as db:
+            yield db
+
+    @contextmanager
+    def translate_errors(self) -> Iterator[None]:
+        """A connection that failed may be tried again; what the database does not take, or know, may not."""
         try:
-            with self._pool.borrow() as db:
-                yield db
+            yield
         except self._engine.driver_error() as error:
-            raise StoreUnavailable(f"views in {self} cannot be used: {str(error).strip()}") from error
+            why = str(error).strip()
+            if not {each.__name__ for each in type(error).__mro__} & _PASSING:
+                raise InvalidProjection(f"views in {self} do not take it: {why}") from error
+            raise StoreUnavailable(f"views in {self} cannot be used: {why}") from error
 
     # --- tables
 
@@ -267,14 +276,21 @@ class _SqlTransaction:
         }
 
     def read_row(self, table: Table, key: str) -> bytes | None:
-        return self._views.find_row(self._db, self._tables[table.name], key)
+        with self._views.translate_errors():
+            return self._views.find_row(self._db, self._tables[table.name], key)
 
     def write_rows(self, table: Table, changes: Changes) -> None:
-        self._views.write_rows(self._db, self._tables[table.name], changes)
+        with self._views.translate_errors():
+            self._views.write_rows(self._db, self._tables[table.name], changes)
 
     def run(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._db.run(self._projection.fill_names(statement, self._names), values)
-        return rows
+        with self._views.translate_errors():
+            rows: list[tuple[Any, ...]] = self._db.run(self._projection.fill_names(statement, self._names), values)
+            return rows
+
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._views.translate_errors():
+            self._db.run_many(self._projection.fill_names(statement, self._names), rows)
 
     def move(self, place: Place, skipped: Sequence[Skipped]) -> None:
         self._views.move(self._db, self._projection, place, skipped, is_beside=self._is_beside)

@@ -1,5 +1,6 @@
 """Views made of events: rows and position in one transaction, rebuilt beside, waited for."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from headrace.eventsourcing.errors import (
     InvalidProjection,
     ProjectionChanged,
     ProjectionFailed,
+    StoreUnavailable,
     UnknownEventType,
     ViewBehind,
 )
@@ -20,6 +22,8 @@ from headrace.eventsourcing.model import NewEvent, StoredEvent, StreamAppend
 from headrace.eventsourcing.projection import Projection, View
 from headrace.eventsourcing.projection_runner import ProjectionRunner, project_inline
 from headrace.eventsourcing.sqlite_store import sqlite
+from headrace.eventsourcing.views import MemoryViews
+from headrace.retry import Backoff
 from tests.unit.eventsourcing.bank import Deposited, Opened, Withdrawn, types
 
 PATIENCE_S = 60.0
@@ -57,7 +61,7 @@ def totals() -> Projection:
 
     @made.on
     def deposited(view: View, event: Deposited, stored: StoredEvent) -> None:
-        view.run("INSERT INTO {deposits} VALUES (?, ?)", (stored.position, event.amount))
+        view.write("INSERT INTO {deposits} VALUES (?, ?)", (stored.position, event.amount))
         view.table("last").put("deposit", {"amount": event.amount, "note": "{deposits}"})
 
     return made
@@ -114,6 +118,65 @@ def test_own_tables_in_sql(in_sqlite: Any) -> None:
     put(in_sqlite, "account-1", Deposited(1))
     runner.catch_up()
     assert runner.query("SELECT sum(amount) FROM {deposits}") == [(13,)]
+
+
+def test_what_the_database_does_not_take_says_where(in_sqlite: Any) -> None:
+    made = Projection("once", tables={"amounts": "amount bigint PRIMARY KEY"}, types=types)
+    ways: dict[str, Callable[..., Any]] = {}
+
+    @made.on
+    def deposited(view: View, event: Deposited) -> None:
+        ways["way"](view, "INSERT INTO {amounts} VALUES (?)", (event.amount,))
+
+    put(in_sqlite, "account-1", Deposited(5), Deposited(5))
+    runner = ProjectionRunner(in_sqlite, made)
+    ways["way"] = lambda view, *more: view.run(*more)
+    with pytest.raises(ProjectionFailed, match=r"event 2 of stream .*do not take it: UNIQUE constraint failed"):
+        runner.catch_up()
+    ways["way"] = lambda view, *more: view.write(*more)
+    with pytest.raises(ProjectionFailed, match=r"could not write events at positions 1 to 2: .*UNIQUE constraint"):
+        runner.catch_up()
+    assert runner.query("SELECT count(*) FROM {amounts}") == [(0,)]
+
+
+class _Away:
+    """A store that is away for some time."""
+
+    def __init__(self, store: Any, times: int) -> None:
+        self._store, self._times = store, times
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        if self._times:
+            self._times -= 1
+            raise StoreUnavailable("it is away")
+        return bool(self._store.wait(after, timeout_s))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_a_runner_goes_on_when_the_store_is_back(store: Any) -> None:
+    position, away = put(store, "account-1", Opened("ann")), Backoff(first_s=0.001, longest_s=0.01)
+    with ProjectionRunner(_Away(store, 3), balances(), views=MemoryViews(), retry=away) as runner:  # type: ignore[arg-type]
+        runner.wait_for(position, PATIENCE_S)
+    for_good = ProjectionRunner(_Away(store, 9), balances(), views=MemoryViews(), retry=away.at_most(2))  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable, match="it is away"):
+        for_good.run()
+    assert (for_good.status().state, for_good.status().text("problem")) == ("failed", "it is away")
+
+
+def test_a_runner_beside_an_event_loop(store: Any) -> None:
+    async def write_and_read(runner: ProjectionRunner) -> Any:
+        running = asyncio.create_task(runner.run_async())
+        await runner.wait_for_async(await asyncio.to_thread(put, store, "account-1", Opened("ann")), PATIENCE_S)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        return runner.get("account-1")
+
+    runner = ProjectionRunner(store, balances())
+    assert asyncio.run(write_and_read(runner)) == {"owner": "ann", "balance": 0}
+    assert runner.status().state == "stopped"
 
 
 def test_a_function_that_fails_leaves_rows_and_position_as_they_were(store: Any) -> None:
