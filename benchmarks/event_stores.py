@@ -3,9 +3,9 @@
     python benchmarks/event_stores.py [--rounds 3] [--stores sqlite,postgres] [--catch-up 100000] [--keep]
 
 Appends a second with 1 and 16 writers, loads a second of an aggregate of 10, 1,000 and 100,000 events with and without
-snapshots, events a second of a reader that catches up. Each measurement is a process with an empty database; the sides
-alternate. Both serialise to JSON, check versions and wait for the disk. Figures are kept only with `--keep`: on a quiet
-machine.
+snapshots, events a second of a reader that catches up, and of a view that does. Each measurement is a process with an
+empty database; the sides alternate. Both serialise to JSON, check versions and wait for the disk. Figures are kept only
+with `--keep`: on a quiet machine.
 """
 
 import argparse
@@ -40,6 +40,7 @@ def measurements(catch_up: int) -> dict[str, tuple[str, list[str]]]:
         found[f"load {events:,} events"] = ("loads/s", ["load", str(events), str(times), "no"])
         found[f"load {events:,} events, snapshot"] = ("loads/s", ["load", str(events), "2000", "yes"])
     found[f"catch up {catch_up:,} events"] = ("events/s", ["catch-up", str(catch_up)])
+    found["project 20,000 events"] = ("events/s", ["project", "20000"])
     return found
 
 

@@ -1,6 +1,6 @@
 """What `event_stores.py` measures of Headrace, one measurement a process: prints operations a second as JSON.
 
-python benchmarks/event_stores_ours.py sqlite|postgres WHERE append|load|catch-up …
+python benchmarks/event_stores_ours.py sqlite|postgres WHERE append|load|catch-up|project …
 """
 
 import json
@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from headrace.eventsourcing import Aggregate, Repository, Snapshots, StreamAppend, event, postgres, sqlite
+from headrace.eventsourcing import (
+    Aggregate,
+    Projection,
+    ProjectionRunner,
+    Repository,
+    Snapshots,
+    StoredEvent,
+    StreamAppend,
+    View,
+    event,
+    postgres,
+    sqlite,
+)
 from headrace.eventsourcing.event_types import EVENT_TYPES
 
 
@@ -102,9 +114,34 @@ def catch_up(store: Any, events: int) -> float:
     return count / (perf_counter() - started)
 
 
+balances = Projection("balances")
+
+
+@balances.on
+def add(view: View, event: Deposited, stored: StoredEvent) -> None:
+    view.put(stored.stream, {"cents": view.get(stored.stream, {"cents": 0})["cents"] + event.amount})
+
+
+def project(store: Any, events: int) -> float:
+    """A view brought up to date: a row for each account, and the position, durably."""
+    for stream in range(10):
+        fill(store, str(stream), events // 10)
+    started = perf_counter()
+    runner = ProjectionRunner(store, balances)
+    runner.catch_up()
+    took_s = perf_counter() - started
+    assert len(list(runner.rows())) == 10
+    return events // 10 * 10 / took_s
+
+
 def main(kind: str, where: str, what: str, *arguments: str) -> None:
     store = sqlite(where) if kind == "sqlite" else postgres(where)
-    measures: dict[str, Callable[..., float]] = {"append": append, "load": load, "catch-up": catch_up}
+    measures: dict[str, Callable[..., float]] = {
+        "append": append,
+        "load": load,
+        "catch-up": catch_up,
+        "project": project,
+    }
     figure = measures[what](store, *(int(each) if each.isdigit() else each for each in arguments))
     store.close()
     print(json.dumps(figure))
