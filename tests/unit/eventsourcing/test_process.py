@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,61 @@ def test_nothing_is_done_twice_whoever_begins_anew_wherever(store: Any) -> None:
     counted = [each.type for each in store.read()]
     assert (counted.count("withdrawn"), counted.count("deposited"), counted.count("refunded")) == (5, 3, 2)
     assert [one.state(f"t{number}").status for number in range(5)] == ["refunded", "done", "refunded", "done", "done"]
+
+
+class _Crash(BaseException):
+    """As a process that is killed: nobody catches it."""
+
+
+class _Crashing:
+    """A store whose program dies at an append, before it is stored or after."""
+
+    def __init__(self, store: Any, appends: int, *, is_stored: bool) -> None:
+        self._store, self._left, self._is_stored = store, appends, is_stored
+
+    def append(self, *arguments: Any, **more: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            if self._is_stored:
+                self._store.append(*arguments, **more)
+            raise _Crash
+        return self._store.append(*arguments, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_program_may_die_at_every_append(is_stored: bool) -> None:
+    for appends in range(1, 40):
+        store, clock = MemoryStore(), FakeClock()
+        for name, amount in (("ann", 150), ("bob", 0), ("cid", 0)):
+            Repository(store).handle(account, name, Open(amount))
+        Repository(store).handle(account, "cid", Close())
+        request(store, "done", 30)
+        request(store, "refunded", 20, "cid")
+        request(store, "refused", 1000)
+        request(store, "overdue", 100)
+        for runs in count():  # each program lives for one append more than the one before
+            dying: Any = _Crashing(store, appends % 7 + runs, is_stored=is_stored)
+            runner = ProcessRunner(dying, transferring, clock=clock)
+            try:
+                runner.settle()
+                clock.advance(OVERDUE_S * 1000)
+                runner.settle()
+                break
+            except _Crash:
+                if runs == appends // 7:  # what may have been refused would not be any more
+                    Repository(store).handle(account, "cid", Open(0))
+        statuses = [runner.state(name).status for name in ("done", "refused", "overdue")]
+        assert statuses[0] == "done"
+        assert statuses[1].startswith("refused")
+        assert statuses[2] == "overdue"
+        accounts = {name: Repository(store).load(account, name).state.balance for name in ("ann", "bob", "cid")}
+        assert sum(accounts.values()) == 150
+        assert accounts["cid"] == (20 if runner.state("refunded").status == "done" else 0)
+        kinds = [each.type for each in store.read(where(category="account"))]
+        assert (kinds.count("withdrawn"), kinds.count("deposited") + kinds.count("refunded")) == (3, 3)
 
 
 def test_a_runner_begins_with_what_the_one_before_has_saved(store: Any) -> None:
