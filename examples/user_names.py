@@ -1,7 +1,10 @@
 """A user name is taken once, though every user has a stream of their own.
 
-No version of a user's stream guards a name, so a name has a stream as well, and both are appended to together: the name
-is reserved, and the user registered, or neither. A name that is given up can be taken again.
+No version of a user's stream guards a name. Two ways to guard it all the same:
+
+- A name has a stream as well, and both are appended to together: the name is reserved, and the user registered, or
+  neither. A name that is given up can be taken again.
+- An event has its name as a tag, and a user is registered only if no event with that tag was there, or came meanwhile.
 
     python examples/user_names.py [FILE]
 """
@@ -12,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.eventsourcing import Aggregate, EventStore, Refused, Repository, event, refuse, sqlite
+from headrace.eventsourcing import Aggregate, EventStore, Refused, Repository, event, refuse, sqlite, where
 from headrace.eventsourcing.repository import Work
 
 
-@event("user-registered")
+@event("user-registered", tags=["name"])
 @dataclass(frozen=True)
 class UserRegistered:
     name: str
@@ -119,6 +122,50 @@ def rename(users_and_names: Repository, user: str, name: str) -> bool:
     return True
 
 
+# --- by tag
+
+
+@dataclass(frozen=True)
+class Registrations:
+    """Of one name: what a query for its tag finds."""
+
+    number: int = 0
+
+
+registrations = Aggregate("registrations", Registrations)
+
+
+@registrations.decide
+def register(state: Registrations, command: Call) -> UserRegistered:
+    if state.number:
+        refuse(f"the name {command.name} is taken")
+    return UserRegistered(command.name)
+
+
+@registrations.evolve
+def registered(state: Registrations, event: UserRegistered) -> Registrations:  # noqa: ARG001
+    return Registrations(state.number + 1)
+
+
+def register_by_tag(repository: Repository, user: str, name: str) -> bool:
+    """Whether the user has the name; nobody is ever called so again."""
+    query = where(types=["user-registered"], tags=[f"name:{name}"])
+    try:
+        repository.run(lambda work: work.handle_within(registrations, query, Call(name), stream=users.stream(user)))
+    except Refused:
+        return False
+    return True
+
+
+def run_by_tag(store: EventStore) -> int:
+    """Eight users want the same name at once; how many of them have it."""
+    repository = Repository(store)
+    with ThreadPoolExecutor(8) as pool:
+        took = list(pool.map(lambda user: register_by_tag(repository, f"tagged{user}", "bob"), range(8)))
+    print(f"user tagged{took.index(True)} is called bob, and {took.count(False)} others were refused")
+    return took.count(True)
+
+
 def run(store: EventStore) -> dict[str, int]:
     """Eight users want the same name at once; the one who has it gives it up, and another takes it."""
     both = Repository(store)
@@ -137,4 +184,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         store = sqlite(sys.argv[1] if len(sys.argv) > 1 else Path(folder) / "users.db")
         run(store)
+        run_by_tag(store)
         store.close()

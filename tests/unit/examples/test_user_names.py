@@ -21,4 +21,6 @@ def test_a_name_is_taken_once_and_can_be_given_up(tmp_path: Path) -> None:
         assert holders["ann"] != holders["anna"]
         registered = [each.stream for each in store.read() if each.type == "user-registered"]
         assert sorted(registered) == sorted(f"user-{user}" for user in holders.values())
+        assert example.run_by_tag(store) == 1
+        assert len([each for each in store.read() if each.tags == ("name:bob",)]) == 1
         store.close()
