@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +20,13 @@ from headrace.broker.limits import (
     MAX_MEMBERS,
     MAX_PARTITIONS_IN_ALL,
     MAX_PER_IP,
+    MAX_SHARE_LOCKS,
+    MAX_SHARE_PARTITIONS,
     MAX_TOPIC_PARTITIONS,
     MAX_TRANSACTIONAL_IDS,
     PER_IP_OVERRIDES,
     QUEUED_BYTES,
+    SHARE_LOCKS_ALWAYS,
     memory_bound,
 )
 from headrace.broker.runtime import Runtime
@@ -30,6 +34,8 @@ from headrace.broker.settings.setting import InvalidSetting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
 )
 from headrace.protocol.messages.consumer_group_heartbeat import (
@@ -42,6 +48,7 @@ from headrace.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
 )
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from headrace.protocol.messages.delete_groups import DeleteGroupsRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -52,6 +59,9 @@ from headrace.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from headrace.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from tests.conformance.clients.sharing import ACCEPT, Sharer, set_group
+from tests.conformance.clients.wire import Wire as AnyWire
+from tests.conformance.clients.wire import batch_of
 from tests.integration.cli_runs import run_cli
 from tests.integration.waiting import wait_until
 from tests.integration.wire import Wire
@@ -245,6 +255,77 @@ def test_transactional_ids() -> None:
         assert begin(wire, "c") == ErrorCode.POLICY_VIOLATION
         assert [begin(wire, name) for name in ("a", None)] == [0, 0]
         assert reached == {MAX_TRANSACTIONAL_IDS: 1}
+
+
+def join_share_group(wire: AnyWire, group: str, topic: str) -> Sharer:
+    set_group(wire, group, share_auto_offset_reset="earliest")
+    sharer = Sharer(wire, group, topic)
+    sharer.join()
+    return sharer
+
+
+def offsets_of(answer: Any) -> list[int]:
+    """What was acquired of the one partition that was asked for."""
+    return [
+        offset
+        for topic in answer.responses
+        for partition in topic.partitions
+        for run in partition.acquired_records
+        for offset in range(run.first_offset, run.last_offset + 1)
+    ]
+
+
+def test_partitions_of_share_groups() -> None:
+    with running(max_share_partitions="2") as (broker, reached), AnyWire(broker.bootstrap_servers) as wire:
+        wire.create("orders", 2)
+        wire.create("bills", 1)
+        for index in range(2):
+            wire.produce("orders", batch_of(b"a"), partition=index)
+        wire.produce("bills", batch_of(b"a"))
+        first = join_share_group(wire, "first", "orders")
+        assert [offsets_of(first.fetch_some(partition=index)) for index in range(2)] == [[0], [0]]
+        second = join_share_group(wire, "second", "bills")
+        (refused,) = second.fetch().responses[0].partitions
+        assert (refused.error_code, refused.error_message) == (
+            ErrorCode.POLICY_VIOLATION,
+            "a share group begins with partitions: max.share.partitions=2 allows no more",
+        )
+        assert reached == {MAX_SHARE_PARTITIONS: 1}
+        # Those that have begun go on; and whoever makes room lets others begin.
+        assert first.acknowledge((0, 0, [ACCEPT])).responses[0].partitions[0].error_code == 0
+        second.beat(-1)
+        third = AlterShareGroupOffsetsRequest(group_id="second")
+        asked = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)
+        third.topics = [AlterShareGroupOffsetsRequestTopic(topic_name="bills", partitions=[asked])]
+        assert wire.ask(third).error_code == ErrorCode.POLICY_VIOLATION
+        first.beat(-1)
+        assert wire.ask(DeleteGroupsRequest(groups_names=["first"])).results[0].error_code == 0
+        again = join_share_group(wire, "second", "bills")
+        assert offsets_of(again.fetch_some()) == [0]
+
+
+def test_records_of_share_groups_that_are_under_way() -> None:
+    """Whoever comes when others have all has a few at a time, and more as soon as those finish some."""
+    with running(max_share_record_locks="10") as (broker, reached), AnyWire(broker.bootstrap_servers) as wire:
+        for topic in ("orders", "bills"):
+            wire.create(topic, 1)
+            for _ in range(20):
+                wire.produce(topic, batch_of(b"a"))
+        first, second = (join_share_group(wire, topic, topic) for topic in ("orders", "bills"))
+        assert offsets_of(first.fetch_some()) == list(range(10))
+        assert offsets_of(first.fetch(max_wait_ms=0)) == []
+        few = offsets_of(second.fetch_some())
+        assert few == list(range(SHARE_LOCKS_ALWAYS))
+        assert offsets_of(second.fetch(max_wait_ms=0)) == []
+        assert set(reached) == {MAX_SHARE_LOCKS}
+        assert first.acknowledge((0, 9, [ACCEPT])).responses[0].partitions[0].error_code == 0
+        assert offsets_of(second.fetch(max_wait_ms=0)) == list(range(SHARE_LOCKS_ALWAYS, 10))
+        # What is acknowledged here and there frees nothing in front of it, and is counted all the same.
+        assert second.acknowledge((3, 9, [ACCEPT])).responses[0].partitions[0].error_code == 0
+        assert offsets_of(second.fetch(max_wait_ms=0)) == []
+        assert second.acknowledge((0, 2, [ACCEPT])).responses[0].partitions[0].error_code == 0
+        assert offsets_of(second.fetch(max_wait_ms=0)) == list(range(10, 20))
+        assert runtime_of(broker).shares.coordinator.under_way == 10
 
 
 def test_a_group_of_the_new_kind_has_so_many_members() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.coordinator.group.assignors import ASSIGNORS, Subscriber
+from headrace.coordinator.group.assignors import ASSIGNORS, Subscriber, assign_shared
 from headrace.protocol.schema import Uuid
 from tests.property.storage_model import examples
 
@@ -186,3 +186,50 @@ def test_the_time_grows_with_the_size_and_not_with_its_square(name, is_mixed):
     # Each step doubles members and partitions, and makes four times as many subscriptions; quadratic would be 16.
     assert middle < 10 * max(small, 0.001)
     assert large < 10 * max(middle, 0.001)
+
+
+# --- share groups, where several members may have the same partition
+
+
+@examples(200)
+@given(groups, counts, holdings, st.frozensets(st.sampled_from(TOPICS), max_size=2))
+def test_everybody_shares_in_something_and_every_partition_is_somebodys(wanted, counts, held, whole):
+    assignment = assign_shared(subscribers(wanted, held), counts, whole)
+    assert assignment.keys() == wanted.keys()
+    there_of = {member_id: topics.intersection(counts) for member_id, topics in wanted.items()}
+    for topics in set(there_of.values()):
+        there = {(name, part) for name in topics - whole for part in range(counts.get(name, 0))}
+        alike = [assignment[member_id] for member_id in wanted if there_of[member_id] == topics]
+        parted = [{name: parts for name, parts in share.items() if name not in whole} for share in alike]
+        takers = Counter((name, part) for share in parted for name, parts in share.items() for part in parts)
+        assert takers.keys() == there
+        shares = [sum(map(len, share.values())) for share in parted]
+        if there:
+            assert max(shares) - min(shares) <= 1
+            assert max(takers.values()) - min(takers.values()) <= 1
+            assert min(max(shares), max(takers.values())) == 1
+        for share in alike:
+            for name in topics & whole:
+                assert share.get(name, frozenset()) == frozenset(range(counts.get(name, 0)))
+
+
+@examples(100)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=40), st.integers(1, 6))
+def test_nobody_of_a_share_group_is_moved_who_need_not_be(steps, partitions):
+    """Members come and go one at a time: of many at few partitions one that leaves has one moved, who comes nobody."""
+    counts = {TOPICS[0]: partitions}
+    held = {}
+    for comes, number in steps:
+        before = dict(held)
+        if comes:
+            held.setdefault(f"member-{number:02}", {})
+        else:
+            held.pop(f"member-{number:02}", None)
+        if not held:
+            continue
+        wanted = dict.fromkeys(held, frozenset([TOPICS[0]]))
+        held = assign_shared(subscribers(wanted, held), counts)
+        stayed = {who: share for who, share in before.items() if who in held and share}
+        if min(len(before), len(held)) >= partitions:
+            assert moved(stayed, held) <= (0 if len(held) >= len(before) else 1)
+        assert held == assign_shared(subscribers(wanted, held), counts)  # and then it stays so

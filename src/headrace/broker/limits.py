@@ -32,6 +32,8 @@ MAX_PARTITIONS_IN_ALL: Final = "max.partitions"
 MAX_GROUPS: Final = "max.groups"
 MAX_MEMBERS: Final = "max.group.members"
 MAX_TRANSACTIONAL_IDS: Final = "max.transactional.ids"
+MAX_SHARE_PARTITIONS: Final = "max.share.partitions"
+MAX_SHARE_LOCKS: Final = "max.share.record.locks"
 MAX_MEMORY_TOPIC_BYTES: Final = "max.memory.topic.bytes"
 
 _QUIET_S: Final = 10.0
@@ -116,6 +118,9 @@ PARTITION_BYTES: Final = 12 * _KIB
 GROUP_BYTES: Final = 4 * _KIB
 MEMBER_BYTES: Final = 8 * _KIB
 TRANSACTIONAL_ID_BYTES: Final = 4 * _KIB
+SHARE_PARTITION_BYTES: Final = 2 * _KIB  # a partition of a topic for one share group, when nothing of it is under way
+SHARE_LOCK_BYTES: Final = 3 * _KIB  # a record that is under way alone, with the reason of a failure and its key
+SHARE_LOCKS_ALWAYS: Final = 4  # records that may be under way in any partition, however many are in others
 FETCHED_PARTITION_BYTES: Final = 512
 MEMORY_TOPIC_SHARE: Final = 1.25  # of what its records take: segments grow ahead, and have indexes
 MOST_BLOCKED_BYTES: Final = 64 * _MIB  # beyond that, who would wait is refused
@@ -170,6 +175,13 @@ def memory_bound(config: BrokerConfig) -> list[Term]:
         _count_term("groups", config, MAX_GROUPS, GROUP_BYTES),
         _count_term("members of groups", config, MAX_MEMBERS, MEMBER_BYTES),
         _count_term("transactional ids", config, MAX_TRANSACTIONAL_IDS, TRANSACTIONAL_ID_BYTES),
+        _count_term(
+            "partitions of share groups",
+            config,
+            MAX_SHARE_PARTITIONS,
+            SHARE_PARTITION_BYTES + SHARE_LOCKS_ALWAYS * SHARE_LOCK_BYTES,
+        ),
+        _count_term("records of share groups that are under way", config, MAX_SHARE_LOCKS, SHARE_LOCK_BYTES),
         Term(
             "memory topics",
             f"{MAX_MEMORY_TOPIC_BYTES} × {MEMORY_TOPIC_SHARE}",

@@ -13,6 +13,7 @@ from headrace.broker.coordinator_log import CoordinatorLog, replay
 from headrace.broker.coordinator_shell import RETRY_S, CoordinatorShell
 from headrace.broker.errors import BrokerError
 from headrace.broker.fetches import Waiting
+from headrace.broker.limits import MAX_SHARE_LOCKS, MAX_SHARE_PARTITIONS, SHARE_LOCKS_ALWAYS
 from headrace.broker.queues.letters import DeadLetters
 from headrace.broker.queues.looking import Looking
 from headrace.broker.share_sessions import ShareSession, ShareSessions
@@ -99,6 +100,8 @@ class Shares:
         self._doomed: set[ShareKey] = set()  # whose state has yet to be deleted, which nobody may go on with
         self._unsure: set[ShareKey] = set()  # of which something may be in the log that has not happened
         self._limits: dict[str, ShareLimits] = {}
+        self._most_partitions = runtime.config.number(MAX_SHARE_PARTITIONS)
+        self._most_locks = runtime.config.number(MAX_SHARE_LOCKS)
         self.redeliveries: dict[ShareKey, int] = {}  # how many records were delivered again since the start
         self._cut_timer: asyncio.TimerHandle | None = None
         self._is_cutting = False
@@ -167,6 +170,22 @@ class Shares:
                 settings.headrace_retry_jitter,
             )
         return known
+
+    def _limits_now(self, key: ShareKey, partition: SharePartition) -> ShareLimits:
+        """A group's limits, with no more locks for a partition than are left of those of all groups."""
+        limits = self.limits(key.group_id)
+        left = self._most_locks - self.coordinator.under_way
+        if left >= limits.record_locks:
+            return limits
+        most = max(SHARE_LOCKS_ALWAYS, partition.under_way + left)
+        return limits._replace(record_locks=min(most, limits.record_locks))
+
+    def check_room(self, keys: Iterable[ShareKey]) -> None:
+        """Refuse to begin with partitions if there would be more of all groups than there may be."""
+        new = sum(self.coordinator.partition(key) is None and key not in self._starting for key in keys)
+        if new and len(self.coordinator) + len(self._starting) + new > self._most_partitions:
+            what = "a share group begins with partitions"
+            raise self._runtime.limits.refuse(MAX_SHARE_PARTITIONS, self._most_partitions, what)
 
     def settings_changed(self) -> None:
         """Groups may have other limits from now on: what was delivered too often for them is finished.
@@ -278,7 +297,7 @@ class Shares:
             self._full.discard(key)
             self.waiting.appended(key)
         else:
-            was_full = key in self._full and partition.can_acquire(self.limits(key.group_id))
+            was_full = key in self._full and partition.can_acquire(self._limits_now(key, partition))
             is_free = key in self._standing_by and not partition.active
             if was_full or is_free or partition.next_offset() < partition.end:
                 self._full.discard(key)
@@ -300,6 +319,7 @@ class Shares:
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, "no member of the group has ever subscribed to the topic")
         partition = self.coordinator.partition(key)
         if partition is None or not partition.is_started:
+            self.check_room((key,))
             self._start(key, log)
         elif partition.end > log.end_offset and key not in self._starting:
             self._restart(key, Truncated(key, log.end_offset))
@@ -307,14 +327,16 @@ class Shares:
             return None
         if partition.start < log.start_offset:
             partition.advance(log.start_offset)
+            self.coordinator.count(partition)
             self._look_again_soon(key)
         return partition
 
     def acquire(
         self, key: ShareKey, partition: SharePartition, wanted: Acquisition, spans: Sequence[Span]
     ) -> list[Run]:
-        limits = self.limits(key.group_id)
+        limits = self._limits_now(key, partition)
         runs = partition.acquire(wanted, spans, limits, _elapsed_ms())
+        self.coordinator.count(partition)
         if limits.order is Order.KEY and not all(span.is_deliverable for span in spans):
             self._look_again_soon(key)  # what is skipped passes its key's turn on, and others may have that
         if partition.wants_letters:  # for what is never delivered
@@ -338,12 +360,14 @@ class Shares:
         return sorted(keys, key=lambda key: key.partition % self._levels.get(key.topic_id, 1))
 
     def can_acquire(self, key: ShareKey, partition: SharePartition, holder: str) -> bool:
-        limits = self.limits(key.group_id)
+        limits = self._limits_now(key, partition)
         if not partition.is_open_to(holder, limits):
             self._standing_by.add(key)
             return False
         if partition.can_acquire(limits):
             return True
+        if limits.record_locks < self.limits(key.group_id).record_locks:
+            self._runtime.limits.reach(MAX_SHARE_LOCKS, f"group {key.group_id!r} would have more records under way")
         self._full.add(key)
         return False
 
@@ -354,7 +378,7 @@ class Shares:
         fails, a later one may show it.
         """
         partition = self.coordinator.partition(key)
-        is_full = partition is not None and not partition.can_acquire(self.limits(key.group_id))
+        is_full = partition is not None and not partition.can_acquire(self._limits_now(key, partition))
         return not is_full and self._runtime.high_watermark(log) >= log.end_offset
 
     def _watch_until(self, key: ShareKey, deadline_ms: int) -> None:

@@ -236,8 +236,9 @@ class Sender:
                 raise self._fenced from error
             self._transactions.abort(transaction)
             raise
-        except QueueError:
-            self._transactions.abort(transaction)
+        except BaseException:  # as the program is interrupted: what is open keeps messages and readers waiting
+            with suppress(HeadraceError):
+                self._transactions.abort(transaction)
             raise
         if not is_committed:
             raise self._fenced

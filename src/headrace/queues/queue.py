@@ -480,8 +480,10 @@ class Queue:
 
 def _begin_anew_in_child() -> None:
     for queue in list(_queues):
-        if not queue.receiver.is_closed:
+        receiver = queue.receiver
+        if not receiver.is_closed:
             queue._begin_anew()  # noqa: SLF001 - the same module
+        receiver.abandon()
 
 
 os.register_at_fork(after_in_child=_begin_anew_in_child)

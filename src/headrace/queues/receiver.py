@@ -247,6 +247,13 @@ class Receiver:
                 held.state, held.said = State.SAID, Ack(AckType.RELEASE, is_unseen=True)
                 self._to_say.append(held)
 
+    def abandon(self) -> None:
+        """In a process that was forked: what its parent holds is not this one's, and there is no thread here."""
+        self._lock = threading.Condition()  # somebody may have held the other one
+        self._listeners, self._thread = [], None
+        self._held, self._shelf, self._to_say = {}, deque(), deque()
+        self._is_closing = self._is_leaving = self._has_left = True
+
     def close(self) -> None:
         """Send what was said, give the rest back, and leave the group."""
         self.stop_taking()
@@ -390,6 +397,9 @@ class Receiver:
         for acquired in polled.acquired:
             lock_s = acquired.lock_ms / 1000
             held = Held(acquired, now + lock_s / 2, now + lock_s)
+            before = self._held.get(held.key)
+            if before is not None and before.state is State.SAID:  # too late: nobody waits for what comes of it
+                self._note_lapsed(before, "its lock lapsed")
             self._held[held.key] = held  # one that was here before has lapsed
             self._shelf.append(held)
         if self._is_closing:

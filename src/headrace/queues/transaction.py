@@ -82,6 +82,7 @@ class Transaction:
         self._senders = senders
         self._puts: list[tuple[Queue, NewMessage]] = []
         self._said: dict[Receiver, dict[Message, Ack]] = {}
+        self._lock = threading.Lock()  # of two threads that commit, one does
         self._is_over = False
 
     def put(self, to: "str | Queue", value: Any, **options: Any) -> None:
@@ -122,8 +123,9 @@ class Transaction:
         Raises `Lapsed` if a message is not held any more, and whatever else is in the way: nothing counts then. Only
         if the broker cannot be reached during the commit itself it is not known; the message comes again if it failed.
         """
-        self._check_open()
-        self._is_over = True
+        with self._lock:
+            self._check_open()
+            self._is_over = True
         if not self._puts and not self._said:
             return
         placed: dict[TopicPartition, list[Record]] = {}

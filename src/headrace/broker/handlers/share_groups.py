@@ -5,6 +5,7 @@ in between is swept up at the next start.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from headrace.broker.errors import BrokerError, code_of
@@ -21,6 +22,7 @@ from headrace.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
+from headrace.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from headrace.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
@@ -168,6 +170,11 @@ async def alter_offsets(ctx: Context, request: AlterShareGroupOffsetsRequest) ->
             kept.append(each)
         if kept:
             allowed.append(replace(asked, partitions=kept))
+    try:
+        _check_ended(ctx, [event.key for event in events])
+        ctx.broker.shares.check_room(event.key for event in events)
+    except BrokerError as error:
+        return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=str(error))
     decided = await ask_groups(ctx, replace(request, topics=allowed))
     if not isinstance(decided, AlterShareGroupOffsetsResponse) or decided.error_code:
         return decided
@@ -199,14 +206,50 @@ async def delete_offsets(ctx: Context, request: DeleteShareGroupOffsetsRequest) 
             continue
         doomed[outcome.topic_id] = outcome
         allowed.append(asked)
+    keys = [key for key in ctx.broker.shares.coordinator.keys_of(request.group_id) if key.topic_id in doomed]
+    try:
+        _check_ended(ctx, keys)
+    except BrokerError as error:
+        return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=str(error))
     decided = await ask_groups(ctx, replace(request, topics=allowed))
     if not isinstance(decided, DeleteShareGroupOffsetsResponse) or decided.error_code:
         return decided
-    keys = [key for key in ctx.broker.shares.coordinator.keys_of(request.group_id) if key.topic_id in doomed]
     if not await ctx.broker.shares.delete(keys):
         for outcome in doomed.values():
             outcome.error_code, outcome.error_message = _not_written()
     return response
+
+
+_delete_groups = ask_group_by_group("groups_names", "results", DeletableGroupResult)
+
+
+def delete_groups(ctx: Context, request: DeleteGroupsRequest) -> Steps[Answer]:
+    """Delete groups of any kind, but no share group with records whose fate a transaction has yet to decide."""
+    coordinator = ctx.broker.shares.coordinator
+    busy = []
+    for name in dict.fromkeys(request.groups_names):
+        if coordinator.is_pending(coordinator.keys_of(name)) and ctx.allows(GROUP, name):
+            busy.append(DeletableGroupResult(group_id=name, error_code=ErrorCode.CONCURRENT_TRANSACTIONS))
+        yield
+    names = {each.group_id for each in busy}
+    others = replace(request, groups_names=[name for name in request.groups_names if name not in names])
+    answer = yield from _delete_groups(ctx, others)
+
+    def complete(response: Message | None) -> None:
+        if isinstance(response, DeleteGroupsResponse):
+            response.results += busy
+
+    return answer.after(complete) if busy else answer
+
+
+def _check_ended(ctx: Context, keys: Sequence[ShareKey]) -> None:
+    """Refuse to forget records whose fate a transaction has yet to decide: they would be done twice, or not at all."""
+    if ctx.broker.shares.coordinator.is_pending(keys):
+        raise BrokerError(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            "some of the group's records are acknowledged in a transaction that is open: try again when it has ended, "
+            "at the latest when its time is over",
+        )
 
 
 def _not_written() -> tuple[ErrorCode, str]:

@@ -166,6 +166,21 @@ BROKER_SETTINGS: dict[str, Setting] = (
             ),
             Setting("max.partitions", INT, "50000", "Partitions of all topics together.", at_least=1),
             Setting("max.partitions.per.topic", INT, "10000", "Partitions of one topic.", at_least=1),
+            Setting(
+                "max.share.partitions",
+                INT,
+                "50000",
+                "Partitions that share groups have begun with, each counted once for every group.",
+                at_least=1,
+            ),
+            Setting(
+                "max.share.record.locks",
+                INT,
+                "250000",
+                "Records of all share groups together that are under way, as group.share.partition.max.record.locks "
+                "counts them; beyond that, a partition has a few at a time.",
+                at_least=1,
+            ),
             Setting("max.transactional.ids", INT, "50000", "Transactional ids that are kept.", at_least=1),
             Setting(
                 "metrics.certificate",

@@ -1,7 +1,7 @@
 """Server-side assignors (KIP-848): pure functions that say which member of a group shall have which partitions.
 
 `range` cuts each topic into as many contiguous ranges as it has subscribers. `uniform` is as even as can be, and then
-moves as little as can be.
+moves as little as can be. So are share groups, in which several members may have the same partition (KIP-932).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -284,6 +284,60 @@ def _spread(kept: dict[str, list[tuple[Uuid, int]]], unassigned: list[tuple[Uuid
     left = iter(unassigned)
     for member_id, mine in kept.items():
         mine += [next(left) for _ in range(quotas[member_id] - len(mine))]
+
+
+def assign_shared(
+    members: Mapping[str, Subscriber], partition_counts: Mapping[Uuid, int], whole: frozenset[Uuid] = frozenset()
+) -> dict[str, Assignment]:
+    """Have every member of a share group share in something, and every partition in the hands of somebody.
+
+    Members that want the same topics share them among themselves; who wants others does not matter to them. Topics that
+    are to stay whole go to everybody who wants them: who has no partition of an urgent level would do the rest instead.
+
+    A partition that moves leaves records in the hands of the one that had it, and Java's client does not acknowledge
+    those any more, so that they come again only when their locks have lapsed. So nobody is moved who need not be.
+    """
+    alike: dict[frozenset[Uuid], dict[str, Subscriber]] = {}
+    for member_id in sorted(members):
+        member = members[member_id]
+        wanted = member.topics.intersection(partition_counts)
+        alike.setdefault(wanted, {})[member_id] = Subscriber(wanted - whole, member.has)
+    shares: dict[str, Assignment] = {}
+    for wanted, some in alike.items():
+        partitions = _unassigned({}, wanted - whole, partition_counts)
+        share = _place_each if len(some) >= len(partitions) else assign_uniformly
+        all_of = {topic: frozenset(range(partition_counts[topic])) for topic in sorted(wanted & whole)}
+        shares |= {member_id: {**mine, **all_of} for member_id, mine in share(some, partition_counts).items()}
+    return {member_id: shares[member_id] for member_id in sorted(shares)}
+
+
+def _place_each(members: Mapping[str, Subscriber], partition_counts: Mapping[Uuid, int]) -> dict[str, Assignment]:
+    """Give each of many members one partition, of which there are no more, so that all have as many takers.
+
+    A member stays where it is unless more than their share are there; of several partitions it keeps the one with
+    fewest takers.
+    """
+    topics = next(iter(members.values())).topics
+    takers = dict.fromkeys(_unassigned({}, topics, partition_counts), 0)
+    if not takers:
+        return dict.fromkeys(members, NO_PARTITIONS)
+    quota, extra = divmod(len(members), len(takers))
+    placed: dict[str, tuple[Uuid, int]] = {}
+    for member_id, member in members.items():
+        had = [(topic, index) for topic, indexes in member.has.items() for index in indexes]
+        stays = min((where for where in had if where in takers), key=lambda where: (takers[where], where), default=None)
+        if stays is None or takers[stays] >= quota + (extra > 0):
+            continue
+        extra -= takers[stays] == quota
+        takers[stays] += 1
+        placed[member_id] = stays
+    fewest = [(count, where) for where, count in takers.items()]
+    heapify(fewest)
+    for member_id in members:
+        if member_id not in placed:
+            count, placed[member_id] = fewest[0]
+            heapreplace(fewest, (count + 1, placed[member_id]))
+    return {member_id: _by_topic([where]) for member_id, where in placed.items()}
 
 
 def _by_topic(partitions: list[tuple[Uuid, int]]) -> Assignment:

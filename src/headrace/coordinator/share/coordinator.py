@@ -167,6 +167,10 @@ class ShareCoordinator:
         self._entries: dict[ShareKey, Entry] = {}
         self._of_group: dict[str, set[ShareKey]] = {}
         self._pending: set[ShareKey] = set()  # where something may be acknowledged in a transaction
+        self.under_way = 0  # records of all partitions that count for their limits of locks
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
     def all_keys(self) -> list[ShareKey]:
         return list(self._entries)
@@ -179,9 +183,18 @@ class ShareCoordinator:
         entry = self._entries.get(key)
         return entry.partition if entry else None
 
+    def count(self, partition: SharePartition) -> None:
+        """Take note of what was acquired in a partition, or left behind, in place."""
+        self.under_way += partition.under_way - partition.counted
+        partition.counted = partition.under_way
+
     def pending(self) -> list[tuple[ShareKey, Producer]]:
         """Where something is acknowledged in a transaction that has not ended, and whose that is."""
         return [(key, producer) for key in self._pending for producer in self._entries[key].partition.transactions()]
+
+    def is_pending(self, keys: Iterable[ShareKey]) -> bool:
+        """Whether something of these partitions is acknowledged in a transaction that has not ended."""
+        return any(key in self._pending and self._entries[key].partition.transactions() for key in keys)
 
     # --- decisions
 
@@ -303,7 +316,12 @@ class ShareCoordinator:
                 entry.partition.settle()
 
     def _set(self, key: ShareKey, entry: Entry | None) -> None:
+        if known := self._entries.get(key):
+            self.under_way -= known.partition.counted
+            known.partition.counted = 0
         if entry is not None:
+            entry.partition.counted = 0
+            self.count(entry.partition)
             if key not in self._entries:
                 self._of_group.setdefault(key.group_id, set()).add(key)
             self._entries[key] = entry

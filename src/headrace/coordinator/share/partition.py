@@ -166,6 +166,7 @@ class SharePartition:
         "_turns",
         "active",
         "changes",
+        "counted",
         "end",
         "finished",
         "has_pending",
@@ -183,6 +184,7 @@ class SharePartition:
         self.finished = 0  # how many offsets from `start` on are
         self.skipped = 0  # how many of them were never delivered
         self.changes: list[Run] = []  # what has to be written of a draft
+        self.counted = 0  # how many under way the coordinator has counted
         self.wants_letters = False  # something may be archiving
         self.has_pending = False  # something may be acknowledged in a transaction
         self.kept_until_ms = 0  # when the first that a draft keeps back may come again
@@ -228,10 +230,10 @@ class SharePartition:
     def can_acquire(self, limits: ShareLimits) -> bool:
         """Whether anything may be acquired: something is available again, or the limit of locks is not reached."""
         self._turns_for(limits)
-        return self.next_offset() < self.end or self._under_way < limits.record_locks
+        return self.next_offset() < self.end or self.under_way < limits.record_locks
 
     @property
-    def _under_way(self) -> int:
+    def under_way(self) -> int:
         """How many offsets count for the limit of locks: whatever was skipped between them takes no lock."""
         return self.end - self.start - self.skipped
 
@@ -263,7 +265,7 @@ class SharePartition:
             if left <= 0:
                 break
             self._extend(first - 1)  # nothing is missing in front of it
-            last = min(span.last, self.end - 1 + max(0, limits.record_locks - self._under_way))
+            last = min(span.last, self.end - 1 + max(0, limits.record_locks - self.under_way))
             is_full = last < span.last  # whatever comes behind it would be under way with what is in between
             if last >= self.end:
                 self._extend(last)

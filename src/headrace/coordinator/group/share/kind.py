@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.coordinator.decision import Answer, CoordinatorRecord, Decision, together
-from headrace.coordinator.group.assignors import Assignment
+from headrace.coordinator.group.assignors import Assignment, Subscriber, assign_shared
 from headrace.coordinator.group.events import GroupEvent, Loaded, Request, TimerFired
 from headrace.coordinator.group.heartbeats import (
     JOIN_EPOCH,
@@ -347,38 +347,16 @@ def _update_targets(draft: Draft[ShareGroup], topics: Topics, now_ms: int) -> No
     group = draft.group
     if group.epoch <= group.assignment_epoch:
         return
-    wanted = {member_id: topics.ids_of(member.topic_names) for member_id, member in group.members.items()}
-    topic_ids = frozenset().union(*wanted.values())
-    for member_id, target in assign(wanted, topics.partition_counts(topic_ids), topics.whole_ones(topic_ids)).items():
+    members = {
+        member_id: Subscriber(topics.ids_of(member.topic_names), group.target(member_id))
+        for member_id, member in group.members.items()
+    }
+    topic_ids = frozenset().union(*(member.topics for member in members.values()))
+    targets = assign_shared(members, topics.partition_counts(topic_ids), topics.whole_ones(topic_ids))
+    for member_id, target in targets.items():
         if target != group.targets.get(member_id):
             draft.write(facts.target_assignment(group.group_id, member_id, target))
     draft.write(facts.assignment_epoch(group.group_id, group.epoch, now_ms))
-
-
-def assign(
-    wanted: Mapping[str, frozenset[Uuid]], partition_counts: Mapping[Uuid, int], whole: frozenset[Uuid] = frozenset()
-) -> dict[str, Assignment]:
-    """Deal partitions to members in turn, until all partitions and all members have had one.
-
-    Members that want the same topics share them among themselves; who wants others does not matter to them. Topics that
-    are to stay whole go to everybody who wants them: who has no partition of an urgent level would do the rest instead.
-    """
-    alike: dict[frozenset[Uuid], list[str]] = {}
-    for member_id in sorted(wanted):
-        alike.setdefault(wanted[member_id], []).append(member_id)
-    shares: dict[str, dict[Uuid, set[int]]] = {member_id: {} for member_id in sorted(wanted)}
-    for topic_ids, members in alike.items():
-        partitions = [(topic, index) for topic in sorted(topic_ids - whole) for index in range(partition_counts[topic])]
-        for turn in range(max(len(partitions), len(members)) if partitions else 0):
-            topic, index = partitions[turn % len(partitions)]
-            shares[members[turn % len(members)]].setdefault(topic, set()).add(index)
-        for topic in topic_ids & whole:
-            for member_id in members:
-                shares[member_id][topic] = set(range(partition_counts[topic]))
-    return {
-        member_id: {topic: frozenset(indexes) for topic, indexes in share.items()}
-        for member_id, share in shares.items()
-    }
 
 
 def _to_answer(assignment: Assignment) -> AnsweredAssignment:
