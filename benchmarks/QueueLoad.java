@@ -31,6 +31,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.InterruptException;
+import org.apache.kafka.common.errors.NotLeaderOrFollowerException;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -40,7 +41,12 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *
  * It reads orders from its input, a line each (a verb, then name=value), and answers each with a line of JSON. A message
  * begins with the time at which it was due, so that both ends go by one clock. What was sent counts once it is confirmed;
- * each message is acknowledged by itself.
+ * each message is acknowledged by itself. Where many are to wait, they do all the time: receivers that are faster than the
+ * sender wait for it, and what is missing at the end is sent.
+ *
+ * Kafka's client cannot acknowledge what it holds of a partition that was moved to another member: it says so as
+ * NotLeaderOrFollowerException, without having asked the broker, and those messages come again when their locks have
+ * lapsed. They are not counted as acknowledged, but as returned.
  */
 public class QueueLoad {
     static final int BODY_BYTES = 100;
@@ -55,6 +61,9 @@ public class QueueLoad {
     interface Sender extends AutoCloseable {
         void send(byte[] body) throws Exception;
 
+        /** How many are. */
+        long confirmed();
+
         /** Wait until all is confirmed. */
         void flush() throws Exception;
     }
@@ -68,13 +77,36 @@ public class QueueLoad {
 
         Sender sender(String queue, boolean lingers) throws Exception;
 
-        Receiver receiver(String queue, int prefetch, Seen seen) throws Exception;
+        Receiver receiver(String queue, int prefetch, Seen seen, Pace pace) throws Exception;
+    }
+
+    /** Has receivers wait while much more was acknowledged than sent; so many are to be in the queue, or none. */
+    static final class Pace {
+        private final long held;
+        private final Sender sender;
+        private final List<Seen> all;
+        volatile boolean isOver;
+
+        Pace(long held, Sender sender, List<Seen> all) {
+            this.held = held;
+            this.sender = sender;
+            this.all = all;
+        }
+
+        /** False, when it is time to end. */
+        boolean keep() {
+            while (held > 0 && !isOver && acknowledged(all) - sender.confirmed() > held / 20) {
+                LockSupport.parkNanos(100_000);
+            }
+            return !isOver;
+        }
     }
 
     /** What one receiver has had. */
     static final class Seen {
         final boolean takesGaps; // between two messages, instead of each one's age
         final LongAdder acknowledged = new LongAdder();
+        final LongAdder returned = new LongAdder();
         volatile long measuredFrom = Long.MAX_VALUE; // what was due before, or received, is not
         volatile long count;
         private long[] times = new long[1 << 12];
@@ -148,10 +180,19 @@ public class QueueLoad {
         @Override
         public Sender sender(String queue, boolean lingers) {
             var producer = producer(lingers ? Map.of() : Map.of("linger.ms", "0"));
+            var confirmed = new LongAdder();
             return new Sender() {
                 @Override
                 public void send(byte[] body) {
-                    producer.send(new ProducerRecord<>(queue, body), (sent, error) -> fail(error));
+                    producer.send(new ProducerRecord<>(queue, body), (sent, error) -> {
+                        confirmed.increment();
+                        fail(error);
+                    });
+                }
+
+                @Override
+                public long confirmed() {
+                    return confirmed.sum();
                 }
 
                 @Override
@@ -167,7 +208,7 @@ public class QueueLoad {
         }
 
         @Override
-        public Receiver receiver(String queue, int prefetch, Seen seen) {
+        public Receiver receiver(String queue, int prefetch, Seen seen, Pace pace) {
             var deserializer = ByteArrayDeserializer.class.getName();
             var settings = settings(Map.of(
                 "key.deserializer", deserializer, "value.deserializer", deserializer, "group.id", queue,
@@ -177,13 +218,15 @@ public class QueueLoad {
             }
             var consumer = new KafkaShareConsumer<byte[], byte[]>(settings);
             consumer.setAcknowledgementCommitCallback((offsets, error) -> {
-                offsets.values().forEach(each -> seen.acknowledged.add(each.size()));
-                fail(error);
+                boolean isReturned = error instanceof NotLeaderOrFollowerException;
+                var counted = isReturned ? seen.returned : seen.acknowledged;
+                offsets.values().forEach(each -> counted.add(each.size()));
+                fail(isReturned ? null : error);
             });
             var thread = new Thread(() -> {
                 try (consumer) {
                     consumer.subscribe(List.of(queue));
-                    while (true) {
+                    while (pace.keep()) {
                         // What was acknowledged is told by the next poll: a long one tells it late, when all wait for more.
                         for (var record : consumer.poll(Duration.ofMillis(50))) {
                             seen.receive(record.value());
@@ -234,7 +277,7 @@ public class QueueLoad {
         }
 
         @Override
-        public Receiver receiver(String queue, int prefetch, Seen seen) throws Exception {
+        public Receiver receiver(String queue, int prefetch, Seen seen, Pace pace) throws Exception {
             var connection = connect();
             var channel = connection.createChannel();
             channel.basicQos(prefetch);
@@ -245,6 +288,9 @@ public class QueueLoad {
                     seen.receive(body);
                     channel.basicAck(envelope.getDeliveryTag(), false);
                     seen.acknowledged.increment();
+                    if (seen.count % prefetch == 0) {
+                        pace.keep();
+                    }
                 }
             });
             return connection::close;
@@ -291,6 +337,11 @@ public class QueueLoad {
             }
             next++;
             channel.basicPublish("", queue, MessageProperties.PERSISTENT_BASIC, body);
+        }
+
+        @Override
+        public long confirmed() {
+            return lowest - 1;
         }
 
         @Override
@@ -381,10 +432,11 @@ public class QueueLoad {
         double cpu;
         var sender = broker.sender(queue, rate == 0);
         var sent = new LongAdder();
+        var pace = new Pace(held, sender, all);
         var feed = new Thread(() -> feed(sender, rate, window - held, all, sent));
         try {
             for (Seen seen : all) {
-                receivers.add(broker.receiver(queue, (int) number(order, "prefetch"), seen));
+                receivers.add(broker.receiver(queue, (int) number(order, "prefetch"), seen, pace));
             }
             feed.start();
             // At a rate, what was sent before everybody received has to be gone, or it is what is measured.
@@ -405,17 +457,24 @@ public class QueueLoad {
             cpu = cpuSeconds(order.get("pid")) - cpuBefore;
             all.forEach(seen -> seen.measuredFrom = Long.MAX_VALUE);
         } finally {
+            pace.isOver = true;
             feed.interrupt();
             feed.join();
-            sender.close();
             for (Receiver receiver : receivers) {
                 receiver.close();
             }
+            for (long missing = held > 0 ? acknowledged(all) - sent.sum() : 0; missing > 0; missing--) {
+                sender.send(body(System.nanoTime()));
+            }
+            sender.flush();
+            sender.close();
         }
+        long returned = all.stream().mapToLong(seen -> seen.returned.sum()).sum();
         long[] times = all.stream().flatMapToLong(seen -> Arrays.stream(seen.times())).sorted().toArray();
         return String.format(Locale.ROOT,
-            "{\"messages\": %d, \"seconds\": %.6f, \"cpu_s\": %.3f, \"served\": %d, \"p50_ms\": %.4f, \"p99_ms\": %.4f}",
-            done, took / 1e9, cpu, all.stream().filter(seen -> seen.times().length > 0).count(),
+            "{\"messages\": %d, \"seconds\": %.6f, \"cpu_s\": %.3f, \"returned\": %d, \"served\": %d, \"p50_ms\": %.4f, "
+                + "\"p99_ms\": %.4f}",
+            done, took / 1e9, cpu, returned, all.stream().filter(seen -> seen.times().length > 0).count(),
             percentile(times, 0.50), percentile(times, 0.99));
     }
 

@@ -121,6 +121,8 @@ class Contender:
             )
         if not done["messages"]:
             raise Failed(f"{self.name}: no message came out of the queue")
+        if done["returned"] > done["messages"] / 100:
+            raise Failed(f"{self.name}: {done['returned']} messages were not acknowledged, since their partition moved")
         return {
             "messages_per_s": done["messages"] / done["seconds"],
             "cpu_us_per_message": done["cpu_s"] / done["messages"] * 1e6,

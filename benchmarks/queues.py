@@ -9,6 +9,10 @@ Equal durability: `os` has our broker and Kafka wait for no disk. `fsync` has ou
 acknowledged before it answers, beside RabbitMQ with persistent messages in durable queues and confirms: it syncs what
 is sent before it confirms, some at a time, and what a classic queue's consumers acknowledge it does not sync.
 
+Where messages wait, as many wait all the time: receivers that are faster than the sender wait for it. Members of a
+share group whose partition moves cannot acknowledge what they have of it (Java's client refuses to): such messages come
+again, and are not counted; more than one in a hundred of them fail the run.
+
 A whole run takes less than 20 minutes. Each row is kept in `.cache/bench/queues.json` as soon as it is measured, and
 `--resume` goes on behind the rows that a run with the same options has kept there. Nothing else may run meanwhile.
 
