@@ -96,7 +96,7 @@ public class QueueLoad {
         /** False, when it is time to end. */
         boolean keep() {
             while (held > 0 && !isOver && acknowledged(all) - sender.confirmed() > held / 20) {
-                LockSupport.parkNanos(100_000);
+                LockSupport.parkNanos(2_000_000); // of many threads: what they take of the machine, others miss
             }
             return !isOver;
         }

@@ -22,7 +22,8 @@ import pytest
 
 from headrace.broker.config import Address, BrokerConfig, parse_listeners
 from headrace.broker.embedded import Broker
-from headrace.broker.limits import memory_bound
+from headrace.broker.limits import SHARE_LOCKS_ALWAYS, memory_bound
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.frame import encode_request
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -37,9 +38,14 @@ from headrace.protocol.messages.offset_commit import (
 )
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from headrace.protocol.messages.share_fetch import FetchPartition as ShareFetchPartition
+from headrace.protocol.messages.share_fetch import FetchTopic as ShareFetchTopic
 from headrace.records import Record, build_batch
 from headrace.security.login import MAX_TOKEN_BYTES
 from tests.certificates import make_authority, make_certificate
+from tests.conformance.clients.sharing import RELEASE, Sharer, set_group
+from tests.conformance.clients.wire import Wire as AnyWire
+from tests.conformance.clients.wire import batch_of
 from tests.integration.test_broker_logins import KEY, jwks
 from tests.integration.test_hostile_clients import GoodClient
 from tests.integration.waiting import wait_until
@@ -56,6 +62,8 @@ SETTINGS: Final = {
     "max.groups": "200",
     "max.group.members": "200",
     "max.transactional.ids": "200",
+    "max.share.partitions": "150",
+    "max.share.record.locks": "2000",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,OAUTHBEARER",
     "group.initial.rebalance.delay.ms": "0",
 }
@@ -312,6 +320,46 @@ def test_long_polls_of_many_partitions(attacked: Attacked) -> None:
 
 
 # --- what is kept
+
+
+def test_records_that_share_groups_hold_each_with_a_reason_of_its_own(attacked: Attacked) -> None:
+    """Ten groups want 2,000 records each, and fail every one for another reason, as long as one may be."""
+    with attacked.hold(2_000 * 3 / 1024 + 150 * 8 / 1024 + 15) as opened:
+        wire = opened.enter_context(AnyWire(attacked.plain))
+        wire.create("shared", 20)
+        for index in range(20):
+            wire.produce("shared", batch_of(*[b"x"] * 100), partition=index)
+        everywhere = [ShareFetchPartition(partition_index=index) for index in range(20)]
+        held, refused = 0, set()
+        for number in range(10):
+            group = f"s-{number}"
+            set_group(wire, group, share_auto_offset_reset="earliest", errors_deadletterqueue_topic_name="dlq.shared")
+            sharer = Sharer(wire, group, "shared")
+            sharer.join()
+            named = {"topics": [ShareFetchTopic(topic_id=sharer.topic_id, partitions=everywhere)]}
+            seen: set[int] = set()
+            while len(seen) < 20:
+                answers = [part for of in sharer.fetch(max_wait_ms=20, **named).responses for part in of.partitions]
+                named = {"topics": []}
+                for answer in answers:
+                    seen.add(answer.partition_index)
+                    if answer.error_code:
+                        assert answer.error_code == ErrorCode.POLICY_VIOLATION
+                        refused.add((group, answer.partition_index))
+                        continue
+                    runs = answer.acquired_records
+                    offsets = [at for run in runs for at in range(run.first_offset, run.last_offset + 1)]
+                    held += len(offsets)
+                    where = f"{group} {answer.partition_index}"
+                    failed = [
+                        (at, at, [RELEASE], {"reason": f"{where} {at} ".ljust(1000, "x"), "retry_after_ms": 600_000})
+                        for at in offsets
+                    ]
+                    (outcome,) = sharer.acknowledge(*failed, partition=answer.partition_index).responses[0].partitions
+                    assert outcome.error_code == 0
+        assert held <= 2_000 + 150 * SHARE_LOCKS_ALWAYS
+        assert held >= 2_000
+        assert len(refused) == 200 - 150
 
 
 def test_groups_members_and_transactional_ids(attacked: Attacked) -> None:

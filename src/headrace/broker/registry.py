@@ -32,7 +32,6 @@ from headrace.broker.handlers import (
     users,
 )
 from headrace.protocol.api import APIS, ApiKey
-from headrace.protocol.messages.delete_groups import DeletableGroupResult
 from headrace.protocol.messages.describe_groups import DescribedGroup
 from headrace.security.acl import Operation
 
@@ -114,10 +113,7 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
         groups.ask_group_by_group("groups", "groups", DescribedGroup),
         Needs(each={GROUP: DESCRIBE}),
     ),
-    ApiKey.DELETE_GROUPS: (
-        groups.ask_group_by_group("groups_names", "results", DeletableGroupResult),
-        Needs(each={GROUP: DELETE}),
-    ),
+    ApiKey.DELETE_GROUPS: (share_groups.delete_groups, Needs(each={GROUP: DELETE})),
     ApiKey.JOIN_GROUP: (groups.ask_groups, _READ_GROUP),  # answered when the round of joining is over
     ApiKey.SYNC_GROUP: (groups.ask_groups, _READ_GROUP),
     ApiKey.HEARTBEAT: (groups.ask_groups, _READ_GROUP),

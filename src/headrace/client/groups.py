@@ -380,7 +380,9 @@ def _delete_group(coordinators: Coordinators, name: str) -> None:
                 raise UnknownGroup(name, str(coordinators.cluster))
             if result.error_code == ErrorCode.NON_EMPTY_GROUP:
                 raise GroupHasMembers(name, [])
-            _check(f"cannot delete group {name!r}", result.error_code)
+            is_pending = result.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+            why = "a transaction in which records of it are acknowledged is open" if is_pending else None
+            _check(f"cannot delete group {name!r}", result.error_code, why)
 
     coordinators.ask(name, ask, may_repeat=False)
 

@@ -1,6 +1,7 @@
 """Emptying a queue: its messages are left behind (purge), or sent to another topic (move).
 
-Both are for a share group without members, and set where it begins: so they are plain Kafka.
+Both are for a share group without members, and without messages whose fate an open transaction decides; they set where
+it begins: so they are plain Kafka.
 
 A move copies what the group has yet to finish, in transactions, and in each of them commits how far it is as the
 offsets of a group of its own; then it has the share group begin behind all that. What always holds: nothing is left
@@ -20,7 +21,7 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.groups import SHARE, Committed, committed_offsets, delete_groups, describe_group
 from headrace.client.offsets import bounds
 from headrace.client.reader import ReadRecord, read_records
-from headrace.client.share_groups import ARCHIVING, ShareOffset, alter_share_offsets, share_offsets
+from headrace.client.share_groups import ARCHIVING, PENDING, ShareOffset, alter_share_offsets, share_offsets
 from headrace.client.transactions import Transaction, Transactions
 from headrace.client.writer import BATCH_BYTES, Partitioner, send
 from headrace.delivery.headers import DEDUP_ID, MAX_ID_BYTES
@@ -55,7 +56,8 @@ def plan_purge(coordinators: Coordinators, topic: str, group: str) -> Emptied:
     _check_idle(coordinators, group)
     partitions = coordinators.cluster.partitions(topic)
     held = bounds(coordinators.cluster, partitions)
-    known = share_offsets(coordinators, group)
+    known = share_offsets(coordinators, group, with_runs=True)
+    _check_ended(group, known)
     unfinished = sum(_unfinished(known[where], held[where].end) for where in partitions if where in known)
     return Emptied(group, unfinished, {where: held[where].end for where in partitions})
 
@@ -79,6 +81,16 @@ def _check_idle(coordinators: Coordinators, group: str) -> None:
     described.check_empty()
 
 
+def _check_ended(group: str, known: Mapping[TopicPartition, ShareOffset]) -> None:
+    """Refuse to touch what a transaction has yet to decide of: it would be forgotten, or there twice."""
+    pending = sum(run.last - run.first + 1 for found in known.values() for run in found.runs if run.state == PENDING)
+    if pending:
+        raise QueueError(
+            f"{pending} messages of group {group!r} are acknowledged in a transaction that is open, perhaps of a "
+            f"worker that was killed: run this again when it has ended, in {TRANSACTION_MS // 1000} s at most"
+        )
+
+
 # --- sending elsewhere
 
 
@@ -99,6 +111,7 @@ class Mover:
         self._number = b"~" + uuid4().hex[:12].encode()
         self._name = f"headrace-move.{group}.{topic}"  # of the transactions, and of the group with its offsets
         known = share_offsets(coordinators, group, with_runs=True)
+        _check_ended(group, known)
         self._known = {where: known[where] for where in partitions if where in known}
         ends = {where: bound.end for where, bound in bounds(cluster, self._known, committed=True).items()}
         self._ends = {where: max(end, self._known[where].offset) for where, end in ends.items()}
