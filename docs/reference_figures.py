@@ -31,9 +31,18 @@ what groups commit, so commits at such a rate take their share of a produce load
 
 The good client produces 200 records of 1 KiB a second and reads each back, counted from when it was due; beside hostile
 clients it is held against itself alone. They are one process with nice 19 and the rate that is named. The goal is a p99
-of at most twice that of the client alone. It is missed where a ratio is above 2: beside most *legal requests*, which
-take the broker's time (only a quota bounds that, and here there is none), and beside some of the others. `RssAnon` is
-the memory of the broker's own, which [its limits](reference/limits.md) bound.""",
+of at most twice that of the client alone. It is missed where a ratio is above 2: beside three of the five kinds of
+*legal requests*, which take the broker's time (only a quota bounds that, and here there is none), and beside large
+frames that come half. `RssAnon` is the memory of the broker's own, which [its limits](reference/limits.md) bound.""",
+    ),
+    "queues": Benchmark(
+        "Queues beside Kafka's share groups and RabbitMQ 3.10.8",
+        """\
+`make bench-queues`. Messages of 100 bytes, each acknowledged by itself; four partitions, of RabbitMQ one durable queue with
+confirms. All from one Java program with each system's own client, on the same two cores: with 32 consumers it takes most
+of them, and the rates say more about the clients than about the brokers. `os` waits for no disk. With `fsync` ours syncs
+what is sent and what is acknowledged before it answers; RabbitMQ syncs what is sent, and of a classic queue no
+acknowledgements. *Waiting* messages are as many all the time.""",
     ),
     "log": Benchmark(
         "The log against the disk",
