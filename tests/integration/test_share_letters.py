@@ -14,6 +14,9 @@ from headrace import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import alter_configs, delete_topics, describe_configs
 from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Coordinators
+from headrace.client.errors import Refused
+from headrace.client.groups import delete_groups
 from headrace.delivery.filters import LARGEST_JSON
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_share_group_offsets import (
@@ -38,6 +41,7 @@ from headrace.protocol.messages.incremental_alter_configs import (
 )
 from headrace.queues.redrive import read_letters, redrive
 from headrace.records import Codec, Header, Record, build_batch
+from headrace.retry import Backoff
 from tests.conformance.clients.sharing import ACCEPT, REJECT, RELEASE, Sharer, set_group
 from tests.conformance.clients.wire import Wire, batch_of
 
@@ -232,6 +236,22 @@ def test_nothing_is_archived_while_letters_cannot_be_written(servers: str, wire:
         sharer.acknowledge((4, 4, [REJECT]))
         assert [letter.offset for letter in wait_for_letters(servers, letters, 1)] == [4]
         wait_for_start(wire, topic, 5)
+
+
+def test_no_group_is_deleted_before_its_letters_are_written(servers: str, wire: Wire) -> None:
+    topic, letters = "owing", "dlq.owing"
+    wire.create(letters)  # which is not for dead letters: nobody allowed it
+    sharer = join(wire, topic)
+    wire.produce(topic, batch_of(b"0"))
+    acquire(sharer, 1)
+    assert refused(sharer.acknowledge((0, 0, [REJECT]))) == [0]
+    sharer.acknowledge(epoch=-1)
+    sharer.beat(-1)
+    with Cluster(parse_bootstrap(servers), retry=Backoff(retries=0)) as cluster:
+        with pytest.raises(Refused, match="dead letters of it are not written yet"):
+            delete_groups(Coordinators(cluster), [topic])
+        set_group(wire, topic, errors_deadletterqueue_topic_name="")
+        delete_groups(Coordinators(cluster), [topic])
 
 
 def produce_expired(wire: Wire, topic: str) -> None:

@@ -8,7 +8,7 @@ them; which one is found out by asking for each.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
@@ -372,6 +372,15 @@ def delete_groups(coordinators: Coordinators, names: Collection[str]) -> None:
         _delete_group(coordinators, name)
 
 
+_UNFINISHED: Final[Mapping[int, str]] = {  # why a share group cannot be deleted yet
+    ErrorCode.CONCURRENT_TRANSACTIONS: "a transaction in which records of it are acknowledged is open",
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: (
+        "dead letters of it are not written yet: mend their topic, or take errors.deadletterqueue.topic.name from the "
+        "group if nobody needs them"
+    ),
+}
+
+
 def _delete_group(coordinators: Coordinators, name: str) -> None:
     def ask(connection: Connection) -> None:
         response = connection.request(DeleteGroupsRequest(groups_names=[name]), DeleteGroupsResponse)
@@ -380,9 +389,7 @@ def _delete_group(coordinators: Coordinators, name: str) -> None:
                 raise UnknownGroup(name, str(coordinators.cluster))
             if result.error_code == ErrorCode.NON_EMPTY_GROUP:
                 raise GroupHasMembers(name, [])
-            is_pending = result.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-            why = "a transaction in which records of it are acknowledged is open" if is_pending else None
-            _check(f"cannot delete group {name!r}", result.error_code, why)
+            _check(f"cannot delete group {name!r}", result.error_code, _UNFINISHED.get(result.error_code))
 
     coordinators.ask(name, ask, may_repeat=False)
 

@@ -224,12 +224,17 @@ _delete_groups = ask_group_by_group("groups_names", "results", DeletableGroupRes
 
 
 def delete_groups(ctx: Context, request: DeleteGroupsRequest) -> Steps[Answer]:
-    """Delete groups of any kind, but no share group with records whose fate a transaction has yet to decide."""
+    """Delete groups of any kind, but no share group that a transaction, or a dead letter, has yet to be done with."""
     coordinator = ctx.broker.shares.coordinator
     busy = []
     for name in dict.fromkeys(request.groups_names):
-        if coordinator.is_pending(coordinator.keys_of(name)) and ctx.allows(GROUP, name):
-            busy.append(DeletableGroupResult(group_id=name, error_code=ErrorCode.CONCURRENT_TRANSACTIONS))
+        keys, code = coordinator.keys_of(name), ErrorCode.NONE
+        if coordinator.is_pending(keys):
+            code = ErrorCode.CONCURRENT_TRANSACTIONS
+        elif coordinator.owes_letters(keys):
+            code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        if code and ctx.allows(GROUP, name):
+            busy.append(DeletableGroupResult(group_id=name, error_code=code))
         yield
     names = {each.group_id for each in busy}
     others = replace(request, groups_names=[name for name in request.groups_names if name not in names])

@@ -196,6 +196,11 @@ class ShareCoordinator:
         """Whether something of these partitions is acknowledged in a transaction that has not ended."""
         return any(key in self._pending and self._entries[key].partition.transactions() for key in keys)
 
+    def owes_letters(self, keys: Iterable[ShareKey]) -> bool:
+        """Whether dead letters of these partitions are yet to be written."""
+        partitions = (self._entries[key].partition for key in keys)
+        return any(partition.wants_letters and partition.letters_due() for partition in partitions)
+
     # --- decisions
 
     def decide(self, events: Iterable[ShareEvent], now_ms: int, elapsed_ms: int) -> ShareDecision:
