@@ -75,7 +75,7 @@ def broker_settings(wire, topic):
     of_limits = {"queued.max.request.bytes", "max.connections.per.ip", "max.connections.per.ip.overrides"}
     of_limits |= {"max.group.members", "max.groups", "max.partitions", "max.partitions.per.topic"}
     of_limits |= {"max.in.flight.requests", "max.in.flight.requests.per.connection", "max.transactional.ids"}
-    of_limits |= {"max.memory.topic.bytes"}
+    of_limits |= {"max.memory.topic.bytes", "max.share.partitions", "max.share.record.locks"}
     apart = by_chance | of_security | of_limits | set(LISTENER_SETTINGS)
     # How it is watched is not set by Kafka's names either.
     of_operation = ("audit.", "metrics.", "otel.", "shutdown.")
