@@ -35,15 +35,6 @@ of at most twice that of the client alone. It is missed where a ratio is above 2
 *legal requests*, which take the broker's time (only a quota bounds that, and here there is none), and beside large
 frames that come half. `RssAnon` is the memory of the broker's own, which [its limits](reference/limits.md) bound.""",
     ),
-    "queues": Benchmark(
-        "Queues beside Kafka's share groups and RabbitMQ 3.10.8",
-        """\
-`make bench-queues`. Messages of 100 bytes, each acknowledged by itself; four partitions, of RabbitMQ one durable queue with
-confirms. All from one Java program with each system's own client, on the same two cores: with 32 consumers it takes most
-of them, and the rates say more about the clients than about the brokers. `os` waits for no disk. With `fsync` ours syncs
-what is sent and what is acknowledged before it answers; RabbitMQ syncs what is sent, and of a classic queue no
-acknowledgements. *Waiting* messages are as many all the time.""",
-    ),
     "log": Benchmark(
         "The log against the disk",
         """\
@@ -89,11 +80,11 @@ warming up is, and so the ratio falls with the size.""",
     "queues": Benchmark(
         "Queues beside Kafka's share groups and RabbitMQ",
         """\
-`make bench-queues`. Messages of 100 bytes from one sender to consumers that acknowledge each by itself, as many in as
-out while the others wait; Kafka's own Java client for Headrace and Kafka 4.3.1, on topics of 4 partitions, and
-RabbitMQ's for RabbitMQ 3.10.8 of Debian, with confirms. `os` waits for no disk; with `fsync` Headrace syncs what is
-sent and what is acknowledged before it answers, RabbitMQ only what is sent. *One message at a time* is a prefetch of
-one, and its p99 the time from one message of a consumer to its next.""",
+`make bench-queues`. Messages of 100 bytes, each acknowledged by itself; four partitions, of RabbitMQ 3.10.8 one durable
+queue with confirms. All by one Java program with each system's own client, on the same two cores: with 32 consumers
+that takes most of them, and a rate says as much about the clients as about the broker. `os` waits for no disk. With
+`fsync` ours syncs what is sent and what is acknowledged before it answers; RabbitMQ syncs what is sent, and of a
+classic queue no acknowledgements. *Waiting* messages are as many all the time.""",
     ),
 }
 # The ten of README: the file, the figure's name and unit, what it is called there, and whom it stands beside.
