@@ -80,11 +80,12 @@ warming up is, and so the ratio falls with the size.""",
     "queues": Benchmark(
         "Queues beside Kafka's share groups and RabbitMQ",
         """\
-`make bench-queues`. Messages of 100 bytes, each acknowledged by itself; four partitions, of RabbitMQ 3.10.8 one durable
-queue with confirms. All by one Java program with each system's own client, on the same two cores: with 32 consumers
-that takes most of them, and a rate says as much about the clients as about the broker. `os` waits for no disk. With
-`fsync` ours syncs what is sent and what is acknowledged before it answers; RabbitMQ syncs what is sent, and of a
-classic queue no acknowledgements. *Waiting* messages are as many all the time.""",
+`make bench-queues`. Messages of 100 bytes from one sender to consumers that acknowledge each by itself, as many in as
+out while the others wait; Kafka's own Java client for Headrace and Kafka 4.3.1, on topics of 4 partitions, and
+RabbitMQ's for RabbitMQ 3.10.8 of Debian, with confirms. `os` waits for no disk; with `fsync` Headrace syncs what is
+sent and what is acknowledged before it answers, RabbitMQ only what is sent. *One message at a time* is a prefetch of
+one, and its p99 the time from one message of a consumer to its next. The clients run on the same two cores: with 32
+consumers they take most of them, and a rate says as much about the clients as about the broker.""",
     ),
 }
 # The ten of README: the file, the figure's name and unit, what it is called there, and whom it stands beside.
