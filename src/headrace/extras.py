@@ -36,6 +36,7 @@ EXTRA_OF: Mapping[str, str] = {
     "starlette": "dashboard",
     "uvicorn": "dashboard",
     "jinja2": "dashboard",
+    "sqlglot": "cep",
     "jwt": "oauth",
     "opentelemetry": "otel",
 }

@@ -4,7 +4,7 @@ A step of a program is a row of four numbers: what to read, the leaf it is for (
 Steps run one after the other; only a union jumps, and only forward, so that a record takes at most one pass.
 """
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.json_grammar import utf8_ok
 from headrace.pipelines.columns.walk import Bytes, Longs, varint_at
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.pipelines.columns.arrow import booleans, fixed, spans
 from headrace.pipelines.columns.decimals import rescaled
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.json_grammar import utf8_ok
 from headrace.pipelines.columns.walk import Bytes, Longs
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from headrace.pipelines.columns.arrow import fixed, replace_rows
 from headrace.pipelines.columns.decimals import decimals_from_text
 from headrace.pipelines.columns.decoding import Decoded
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.json_exact import DoesNotFit, convert
 from headrace.pipelines.columns.json_values import times_at
 from headrace.pipelines.columns.records import RecordColumns

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.pipelines.columns.arrow import fixed
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.json_grammar import DOT, MINUS, NINE, PLUS, ZERO
 from headrace.pipelines.columns.walk import Bytes, Longs
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.walk import Bytes, Longs
 from headrace.records import Codec, compress
 from headrace.records.batch import MAGIC, TRANSACTIONAL, BatchHeader, assemble

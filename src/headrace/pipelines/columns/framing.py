@@ -4,7 +4,7 @@ Protobuf puts the message's place in its file behind the id: a count and that ma
 lone zero standing for the first message.
 """
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.walk import Bytes, Longs, varint_at
 
 # In the place of an id, which is never negative.

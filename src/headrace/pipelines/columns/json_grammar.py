@@ -6,7 +6,7 @@ behind its `end`.
 
 import numpy as np
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.walk import Bytes
 
 QUOTE, BACKSLASH, COMMA, COLON = 0x22, 0x5C, 0x2C, 0x3A

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.json_grammar import BACKSLASH, BROKEN, NINE, ZERO
 from headrace.pipelines.columns.walk import Bytes, Longs
 

@@ -6,7 +6,7 @@ Each answers a value and whether it is exactly that; where it is not, somebody s
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.json_grammar import BROKEN, COLON, DOT, MINUS, NINE, PLUS, ZERO
 from headrace.pipelines.columns.walk import Bytes, Longs
 

@@ -8,7 +8,7 @@ grammar or does not fit its type is marked, and an exact reader says why.
 
 import numpy as np
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.json_grammar import (
     CLOSE_OBJECT,
     COLON,

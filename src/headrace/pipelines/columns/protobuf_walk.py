@@ -7,7 +7,7 @@ the last time; a field of another wire type than told is nobody's, as protobuf h
 
 import numpy as np
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.columns.json_grammar import utf8_ok
 from headrace.pipelines.columns.walk import Bytes, Longs
 

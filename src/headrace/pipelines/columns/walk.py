@@ -7,7 +7,7 @@ a zig-zag varint, a length of -1 standing for null.
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 
 Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]

@@ -7,7 +7,7 @@ bytes. Two keys are the same if their bytes are: the hash only makes it quick to
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 
 Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

@@ -1,13 +1,13 @@
 """Time as columns hold it, microseconds since 1970, and as people write it: `10 minutes`, `1 hour 30 seconds`."""
 
-import re
-from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from headrace import durations
+from headrace.durations import Interval, in_words
 from headrace.pipelines.operators.errors import BadTime
 from headrace.pipelines.operators.grouping import Longs
 
@@ -37,25 +37,20 @@ def without_nulls(rows: pa.RecordBatch) -> NDArray[np.bool_]:
     return found
 
 
-_UNITS: Final = {
-    "microsecond": 1,
-    "us": 1,
-    "millisecond": 1_000,
-    "ms": 1_000,
-    "second": 1_000_000,
-    "s": 1_000_000,
-    "minute": 60_000_000,
-    "min": 60_000_000,
-    "m": 60_000_000,
-    "hour": 3_600_000_000,
-    "h": 3_600_000_000,
-    "day": 86_400_000_000,
-    "d": 86_400_000_000,
-    "week": 604_800_000_000,
-    "w": 604_800_000_000,
-}
-_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
-Interval = str | timedelta
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "TIMESTAMP",
+    "Interval",
+    "in_words",
+    "microseconds",
+    "positive",
+    "some_rows",
+    "spell",
+    "times_of",
+    "timestamps",
+    "without_nulls",
+]
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 EARLIEST: Final = -(2**61)
@@ -66,41 +61,18 @@ LATEST: Final = 2**61
 
 def microseconds(given: Interval, what: str) -> int:
     """An interval's length; `what` says in an error whose it is."""
-    if isinstance(given, timedelta):
-        return round(given / timedelta(microseconds=1))
-    at, total = 0, 0.0
-    text = str(given)
-    while at < len(text):
-        part = _PART.match(text, at)
-        unit = part and (part[2].lower() if part[2].lower() in _UNITS else part[2].lower().removesuffix("s"))
-        if not part or unit not in _UNITS:
-            if re.search(r"month|year", text, re.IGNORECASE):
-                raise BadTime(f"{what} is {text!r}, and months and years differ in length: write days, as in '30 days'")
-            raise BadTime(
-                f"{what} is {text!r}, which is not a length of time: write for example '10 minutes' or '1 hour'"
-            )
-        total += float(part[1]) * _UNITS[unit]
-        at = part.end()
-    if not text.strip():
-        raise BadTime(f"{what} is empty: write a length of time, for example '10 minutes'")
-    return round(total)
+    try:
+        return durations.microseconds(given, what)
+    except durations.InvalidDuration as error:
+        raise BadTime(str(error)) from None
 
 
 def positive(given: Interval, what: str) -> int:
     """An interval that is longer than nothing."""
-    found = microseconds(given, what)
-    if found <= 0:
-        raise BadTime(f"{what} is {given!r}, and has to be longer than nothing: write for example '1 minute'")
-    return found
-
-
-def in_words(length_us: int) -> str:
-    """An interval as people write it, in the largest unit that it is a multiple of."""
-    for unit in ("week", "day", "hour", "minute", "second", "millisecond", "microsecond"):
-        count, rest = divmod(length_us, _UNITS[unit])
-        if not rest and count:
-            return f"{count} {unit}{'s' * (abs(count) != 1)}"
-    return "0 seconds"
+    try:
+        return durations.positive(given, what)
+    except durations.InvalidDuration as error:
+        raise BadTime(str(error)) from None
 
 
 def spell(length_us: int) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.jit import compiled
+from headrace.jit import compiled
 from headrace.pipelines.keyed.operator import Keyed
 from headrace.pipelines.operators.grouping import Longs, sort_rows
 

@@ -1,0 +1,13 @@
+"""Complex event processing, pure: patterns over streams of rows, the automaton they compile into, and a plain matcher.
+
+    pattern.py  match_recognize.py     the two languages, Python and SQL; `reading.py` their conditions
+    tree.py                            what both are read into
+    automaton.py  checking.py          what the tree compiles into, and what is refused before anything runs
+    expressions.py  evaluation.py      conditions, with SQL's three truth values
+    stepping.py  matcher.py            one key's partial matches; events of all keys, put in order
+    match.py                           events and matches
+    columnar.py  loops.py              the same for many keys at once, over arrays, compiled
+
+What always holds: the matches are those of the definition (`tests/property/cep_reference.py`), whichever engine found
+them; nothing here reads a clock, a file or a socket, and time is what events say.
+"""

@@ -1,0 +1,516 @@
+"""Expressions evaluated in plain Python, with SQL's three truth values: true, false, and None for unknown.
+
+An expression becomes a function of one row: an `Event`, or a `Taken` (a row of a match, with those before it). Types
+meet as in Spark: a text is read as a number or a time where it meets one, NaN equals itself and is above every number,
+`/` gives a fraction. Where Spark's ANSI mode would fail (a text that is not a number, a division by zero), the result
+is NULL, so nothing that an event has in it makes a matcher fail.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any, Final, Protocol
+
+import re2
+
+from headrace.cep.errors import CepError
+from headrace.cep.expressions import Aggregate, At, Call, Column, End, Expression, Fact, Literal
+
+Values = Mapping[str, Any]
+Evaluate = Callable[[Any], Any]
+"""A value of a row; the row is an `Event`, or a `Taken` for what looks at earlier rows."""
+
+
+class Unevaluable(CepError):
+    """A constant was wanted, and this needs a row."""
+
+
+class Event(Protocol):
+    """A row as expressions see it."""
+
+    @property
+    def values(self) -> Values: ...
+
+    @property
+    def before(self) -> tuple[Values, ...]:
+        """The rows of the partition before it, the nearest first; as many as the pattern looks back."""
+        ...
+
+
+class Taken(Protocol):
+    """A row as part of a match; `parent` is the one taken before."""
+
+    @property
+    def variable(self) -> str: ...
+
+    @property
+    def values(self) -> Values: ...
+
+    @property
+    def event(self) -> Event: ...
+
+    @property
+    def parent(self) -> "Taken | None": ...
+
+
+# --- values that meet
+
+
+def _aligned(left: Any, right: Any) -> tuple[Any, Any] | None:
+    """Two values as they compare; None if they do not."""
+    if isinstance(left, str) != isinstance(right, str):
+        if isinstance(left, str):
+            turned = _aligned(right, left)
+            return turned and (turned[1], turned[0])
+        try:
+            if isinstance(left, bool):
+                return left, {"true": True, "false": False}[right.strip().lower()]
+            if isinstance(left, int | float | Decimal):
+                return float(left), float(right)
+            if isinstance(left, datetime | date):
+                return _moment(left), _moment(datetime.fromisoformat(right))
+        except (ValueError, KeyError, OverflowError):
+            return None
+        return None
+    if isinstance(left, date) and isinstance(right, date):
+        return _moment(left), _moment(right)
+    if isinstance(left, int | float | Decimal) and isinstance(right, int | float | Decimal):
+        try:
+            return float(left), float(right)
+        except OverflowError:
+            return left, right
+    return (left, right) if type(left) is type(right) else None
+
+
+def _moment(value: date) -> datetime:
+    if not isinstance(value, datetime):
+        return datetime.combine(value, time(), UTC)
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float | Decimal) and value != value
+
+
+def order(left: Any, right: Any) -> int | None:
+    """Below 0, 0 or above 0; None if the two do not compare."""
+    if _is_nan(left) or _is_nan(right):
+        both = _aligned(left, right)
+        return None if both is None else int(_is_nan(both[0])) - int(_is_nan(both[1]))
+    try:
+        if type(left) is not type(right):
+            both = _aligned(left, right)
+            if both is None:
+                return None
+            left, right = both
+            if _is_nan(left) or _is_nan(right):
+                return int(_is_nan(left)) - int(_is_nan(right))
+        return int(left > right) - int(left < right)
+    except TypeError:
+        both = _aligned(left, right) if isinstance(left, date) else None
+        return None if both is None else int(both[0] > both[1]) - int(both[0] < both[1])
+
+
+_PLAIN: Final = frozenset({int, str})  # types without NaN, time zones or other surprises
+
+
+def _comparison(test: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool | None]:
+    def compare(left: Any, right: Any) -> bool | None:
+        if type(left) is type(right) and type(left) in _PLAIN:
+            return test(left, right)
+        found = order(left, right)
+        return None if found is None else test(found, 0)
+
+    return compare
+
+
+def _arithmetic(run: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def compute(left: Any, right: Any) -> Any:
+        try:
+            kinds = {type(left), type(right)}
+            if str in kinds or kinds == {Decimal, float}:
+                left, right = float(left), float(right)
+            return run(left, right)
+        except (TypeError, ValueError, ArithmeticError):
+            return None
+
+    return compute
+
+
+def _divide(left: Any, right: Any) -> Any:
+    return None if right == 0 else left / right
+
+
+def _divide_whole(left: Any, right: Any) -> Any:
+    if right == 0:
+        return None
+    quotient = abs(left) // abs(right)
+    return int(quotient if (left < 0) == (right < 0) else -quotient)
+
+
+def _remainder(left: Any, right: Any) -> Any:
+    """With the sign of what is divided, as in Java."""
+    if right == 0:
+        return None
+    if isinstance(left, float) or isinstance(right, float):
+        return math.fmod(left, right)
+    rest = abs(left) % abs(right)
+    return rest if left >= 0 else -rest
+
+
+def _like(value: Any, pattern: Any) -> Any:
+    text, at = "", 0
+    pattern = str(pattern)
+    while at < len(pattern):
+        letter = pattern[at]
+        if letter == "\\" and at + 1 < len(pattern):
+            at += 1
+            text += re2.escape(pattern[at])
+        else:
+            text += {"%": "(?s:.*)", "_": "(?s:.)"}.get(letter, re2.escape(letter))
+        at += 1
+    return re2.fullmatch(text, str(value)) is not None
+
+
+def _rlike(value: Any, pattern: Any) -> Any:
+    try:
+        return re2.search(str(pattern), str(value)) is not None
+    except re2.error:
+        return None
+
+
+def _substring(text: Any, start: Any, length: Any = None) -> Any:
+    text = str(text)
+    begin = start - 1 if start > 0 else max(0, len(text) + start) if start < 0 else 0
+    end = len(text) if length is None else begin + max(0, length)
+    return text[begin:end]
+
+
+def _round(value: Any, digits: Any = 0) -> Any:
+    """Half away from zero, as in Spark."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return value
+    rounded = Decimal(str(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    return rounded if isinstance(value, Decimal) else float(rounded)
+
+
+def _extreme(sign: int) -> Callable[..., Any]:
+    def choose(*values: Any) -> Any:
+        best = None
+        for value in values:
+            if value is not None and (best is None or (order(value, best) or 0) * sign > 0):
+                best = value
+        return best
+
+    return choose
+
+
+CASTS: Final = {
+    **dict.fromkeys(("int", "integer", "bigint", "long", "smallint", "tinyint"), "int"),
+    **dict.fromkeys(("double", "float"), "double"),
+    "decimal": "decimal",
+    **dict.fromkeys(("string", "text", "varchar", "char"), "string"),
+    "boolean": "boolean",
+    **dict.fromkeys(("timestamp", "timestamptz", "timestampltz", "timestampntz"), "timestamp"),
+}
+
+
+def _cast(value: Any, target: str) -> Any:
+    try:
+        if target == "int":
+            return int(Decimal(value)) if isinstance(value, str) else int(value)
+        if target == "double":
+            return float(value)
+        if target == "decimal":
+            return Decimal(str(value))
+        if target == "boolean":
+            return {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else bool(value)
+        if target == "timestamp":
+            return datetime.fromisoformat(value) if isinstance(value, str) else value
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    except (ValueError, TypeError, ArithmeticError):
+        return None
+
+
+def _guarded(run: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*args: Any) -> Any:
+        try:
+            return run(*args)
+        except (TypeError, ValueError, ArithmeticError, AttributeError):
+            return None
+
+    return guarded
+
+
+@dataclass(frozen=True)
+class Function:
+    run: Callable[..., Any]
+    arity: tuple[int, int]
+    is_strict: bool = True
+    """NULL in, NULL out."""
+
+
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    "abs": Function(_guarded(abs), (1, 1)),
+    "ceil": Function(_guarded(math.ceil), (1, 1)),
+    "coalesce": Function(lambda *values: next((value for value in values if value is not None), None), (1, 255), False),
+    "concat": Function(lambda *values: "".join(map(str, values)), (1, 255)),
+    "exp": Function(_guarded(math.exp), (1, 1)),
+    "floor": Function(_guarded(math.floor), (1, 1)),
+    "greatest": Function(_extreme(1), (2, 255), False),
+    "least": Function(_extreme(-1), (2, 255), False),
+    "length": Function(_guarded(len), (1, 1)),
+    "ln": Function(_guarded(math.log), (1, 1)),
+    "lower": Function(lambda value: str(value).lower(), (1, 1)),
+    "nullif": Function(lambda left, right: None if _comparison(operator.eq)(left, right) else left, (2, 2)),
+    "power": Function(_guarded(lambda base, exponent: float(base) ** float(exponent)), (2, 2)),
+    "round": Function(_guarded(_round), (1, 2)),
+    "sqrt": Function(_guarded(math.sqrt), (1, 1)),
+    "substring": Function(_guarded(_substring), (2, 3)),
+    "trim": Function(lambda value: str(value).strip(" "), (1, 1)),
+    "upper": Function(lambda value: str(value).upper(), (1, 1)),
+}
+_STRICT: Final[Mapping[str, Callable[..., Any]]] = {
+    "=": _comparison(operator.eq),
+    "<>": _comparison(operator.ne),
+    "<": _comparison(operator.lt),
+    "<=": _comparison(operator.le),
+    ">": _comparison(operator.gt),
+    ">=": _comparison(operator.ge),
+    "+": _arithmetic(operator.add),
+    "-": _arithmetic(operator.sub),
+    "*": _arithmetic(operator.mul),
+    "/": _arithmetic(_divide),
+    "div": _arithmetic(_divide_whole),
+    "%": _arithmetic(_remainder),
+    "negate": _guarded(operator.neg),
+    "like": _like,
+    "rlike": _rlike,
+    "||": lambda left, right: f"{left}{right}",
+    "cast": _cast,
+    **{name: function.run for name, function in FUNCTIONS.items() if function.is_strict},
+}
+
+
+# --- functions of a row
+
+
+def compile_expression(expression: Expression, number: Callable[[], int] = lambda: 0) -> Evaluate:
+    """The expression as a function of a row; `number` says which match of its partition is looked at."""
+    if isinstance(expression, Literal):
+        value = expression.value
+        return lambda _row: value
+    if isinstance(expression, Column):
+        return _compile_column(expression)
+    if isinstance(expression, Fact):
+        return (lambda _row: number()) if expression.name == "MATCH_NUMBER" else (lambda row: row.variable)
+    if isinstance(expression, At):
+        return _compile_at(expression)
+    if isinstance(expression, Aggregate):
+        return _compile_aggregate(expression)
+    args = [compile_expression(argument, number) for argument in expression.args]
+    return _compile_call(expression, args)
+
+
+def _compile_column(column: Column) -> Evaluate:
+    name, *fields = column.path
+    if not fields:
+        return lambda row: row.values.get(name)
+
+    def find(row: Any) -> Any:
+        value = row.values.get(name)
+        for part in fields:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    return find
+
+
+def _compile_call(call: Call, args: list[Evaluate]) -> Evaluate:
+    name = call.name
+    if name == "and":
+        return _all(args)
+    if name == "or":
+        return _any(args)
+    if name == "not":
+        only = args[0]
+        return lambda row: None if (value := only(row)) is None else not value
+    if name == "is null":
+        only = args[0]
+        return lambda row: only(row) is None
+    if name == "case":
+        return _case(args)
+    if name == "in":
+        equal, tested = _STRICT["="], args[0]
+
+        def is_in(row: Any) -> bool | None:
+            value = tested(row)
+            found = [None if value is None or (other := one(row)) is None else equal(value, other) for one in args[1:]]
+            return True if True in found else None if None in found else False
+
+        return is_in
+    if name == "<=>":
+        equal, (one, other) = _STRICT["="], args
+
+        def is_same(row: Any) -> bool:
+            left, right = one(row), other(row)
+            return left is None and right is None if left is None or right is None else equal(left, right) is True
+
+        return is_same
+    if name in FUNCTIONS and not FUNCTIONS[name].is_strict:
+        run = FUNCTIONS[name].run
+        return lambda row: run(*[argument(row) for argument in args])
+    return _strict(_STRICT[name], call, args)
+
+
+def _strict(run: Callable[..., Any], call: Call, args: list[Evaluate]) -> Evaluate:
+    """What is NULL if an argument is; the commonest shapes without a list of arguments."""
+    if len(args) == 1:
+        only = args[0]
+        return lambda row: None if (value := only(row)) is None else run(value)
+    if len(args) == 2:
+        one, other = args
+        if isinstance(call.args[1], Literal) and call.args[1].value is not None:
+            fixed = call.args[1].value
+            if isinstance(call.args[0], Column) and len(call.args[0].path) == 1:
+                name = call.args[0].name
+                return lambda row: None if (value := row.values.get(name)) is None else run(value, fixed)
+            return lambda row: None if (value := one(row)) is None else run(value, fixed)
+
+        def both(row: Any) -> Any:
+            left, right = one(row), other(row)
+            return None if left is None or right is None else run(left, right)
+
+        return both
+
+    def each(row: Any) -> Any:
+        values = [argument(row) for argument in args]
+        return None if None in values else run(*values)
+
+    return each
+
+
+def _all(args: list[Evaluate]) -> Evaluate:
+    def test(row: Any) -> bool | None:
+        found: bool | None = True
+        for argument in args:
+            value = argument(row)
+            if value is None:
+                found = None
+            elif not value:
+                return False
+        return found
+
+    return test
+
+
+def _any(args: list[Evaluate]) -> Evaluate:
+    def test(row: Any) -> bool | None:
+        found: bool | None = False
+        for argument in args:
+            value = argument(row)
+            if value is None:
+                found = None
+            elif value:
+                return True
+        return found
+
+    return test
+
+
+def _case(args: list[Evaluate]) -> Evaluate:
+    branches, default = list(zip(args[:-1:2], args[1:-1:2], strict=True)), args[-1]
+
+    def choose(row: Any) -> Any:
+        for test, value in branches:
+            if test(row):
+                return value(row)
+        return default(row)
+
+    return choose
+
+
+# --- earlier rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """A row of which only the values are kept."""
+
+    values: Values
+
+
+def rows_of(last: Taken, variables: frozenset[str] | None) -> Iterator[Taken]:
+    """The rows of some variables from the one at hand backwards."""
+    row: Taken | None = last
+    while row is not None:
+        if variables is None or row.variable in variables:
+            yield row
+        row = row.parent
+
+
+def _compile_at(at: At) -> Evaluate:
+    of, offset, back = compile_expression(at.of), at.offset, at.back
+
+    def find(row: Taken) -> Any:
+        mine = rows_of(row, at.variables)
+        if at.end is End.LAST:
+            found = next((one for number, one in enumerate(mine) if number == offset), None)
+        else:
+            every = list(mine)
+            found = every[-1 - offset] if len(every) > offset else None
+        if found is None:
+            return None
+        if not back:
+            return of(found)
+        before = found.event.before
+        return of(_Earlier(before[back - 1])) if len(before) >= back else None
+
+    return find
+
+
+def _compile_aggregate(aggregate: Aggregate) -> Evaluate:
+    name = aggregate.name
+    of = None if aggregate.of is None else compile_expression(aggregate.of)
+    add = _STRICT["+"]
+
+    def compute(row: Taken) -> Any:
+        mine = rows_of(row, aggregate.variables)
+        if of is None:
+            return sum(1 for _ in mine)
+        found = [value for one in mine if (value := of(one)) is not None]
+        found.reverse()  # sums of fractions depend on the order
+        if aggregate.is_distinct:
+            found = list(dict.fromkeys(found))
+        if name == "count":
+            return len(found)
+        if not found:
+            return None
+        if name in ("min", "max"):
+            return FUNCTIONS["least" if name == "min" else "greatest"].run(*found)
+        total = found[0]
+        for value in found[1:]:
+            total = add(total, value)
+            if total is None:
+                return None
+        return total if name == "sum" else _STRICT["/"](total, len(found))
+
+    return compute
+
+
+def constant(expression: Expression) -> Any:
+    """The value of an expression that needs no row."""
+    if not is_constant(expression):
+        raise Unevaluable("this is not a constant")
+    return compile_expression(expression)(None)
+
+
+def is_constant(expression: Expression) -> bool:
+    if isinstance(expression, Call):
+        return all(is_constant(argument) for argument in expression.args)
+    return isinstance(expression, Literal)
