@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headrace.cep.automaton import compile_tree
 from headrace.cep.checking import check
+from headrace.cep.columnar import ColumnarProgram, Kept
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.match import Event, Taken, path
 from headrace.cep.reading import Scope, read_expression
@@ -186,19 +188,19 @@ def compare(tree: PatternTree, given_rows: Sequence[tuple[int, int]]) -> None:
 
 
 @given(in_python, rows)
-@examples(2000)
+@examples(700)
 def test_every_match_of_the_definition_is_found_and_no_other(tree, given_rows):
     compare(tree, given_rows)
 
 
 @given(in_sql, rows)
-@examples(2000)
+@examples(700)
 def test_the_preferred_match_from_each_row_is_found(tree, given_rows):
     compare(tree, given_rows)
 
 
 @given(in_python.filter(lambda tree: tree.within_us is not None), rows)
-@examples(600)
+@examples(300)
 def test_partial_matches_whose_window_is_over_are_handed_out(tree, given_rows):
     assume(not has_empty_turns(tree.root))
     tree = PatternTree(_without_links(tree.root), tree.within_us)
@@ -207,6 +209,65 @@ def test_partial_matches_whose_window_is_over_are_handed_out(tree, given_rows):
     emitted = run(program, events)
     complete = {rows_of(taken) for taken, _ in emitted.matches}
     assert {rows_of(taken) for taken, _ in emitted.timed_out} - complete == Reference(tree, events).timed_out()
+
+
+def masks_of(program: Program, events: Sequence[Event]) -> list[int]:
+    return [
+        sum(1 << bit for bit, predicate in enumerate(program.predicates) if predicate(event) is True)
+        for event in events
+    ]
+
+
+def run_columns(tree: PatternTree, keys: Sequence[Sequence[tuple[int, int]]], cuts: Sequence[int]):
+    """The matches of several keys by the compiled loops, rows given in several calls; and those of the matcher."""
+    program = program_of(tree)
+    columnar = ColumnarProgram(program.automaton)
+    events = [events_of(one, 0) for one in keys]
+    kept = Kept.nothing(len(keys))
+    found, over = [[] for _ in keys], [[] for _ in keys]
+    bounds = [*sorted(cuts), 100]
+    for begin, end in zip([-1, *bounds], bounds, strict=False):
+        now = [[event for event in one if begin < event.time_us <= end] for one in events]
+        flat = [event for one in now for event in one]
+        stepped = columnar.step(
+            kept,
+            np.cumsum([len(one) for one in now]),
+            np.array([event.number for event in flat], np.int64),
+            np.array([event.time_us for event in flat], np.int64),
+            np.array(masks_of(program, flat), np.int64),
+            watermark_us=end + 1,
+            is_final=end == 100,
+        )
+        kept = stepped.kept
+        for target, source in ((found, stepped.matches), (over, stepped.timed_out)):
+            for key, at_us, taken in source:
+                target[key].append((tuple((columnar.variables[name], number) for name, number in taken), at_us))
+    assert len(kept.runs) == len(kept.waiting) == len(kept.nodes) == 0
+    plain = [run(program, one) for one in events]
+    expected = [[(rows_of(taken), at_us) for taken, at_us in one.matches] for one in plain]
+    expected_over = [[(rows_of(taken), at_us) for taken, at_us in one.timed_out] for one in plain]
+    return (found, over), (expected, expected_over)
+
+
+row_only = nodes(ROW_CONDITIONS, links, True)
+columnar_trees = st.builds(
+    lambda root, within, skip: PatternTree(root, within, after_match(skip)),
+    row_only,
+    st.none() | st.integers(1, 12),
+    afters,
+) | st.builds(
+    lambda root, within, skip: PatternTree(root, within, after_match(skip), True),
+    nodes(ROW_CONDITIONS, st.just(Link()), False),
+    st.none() | st.integers(1, 12),
+    afters.filter(lambda skip: skip not in (Skip.NONE, Skip.TO_NONE)),
+)
+
+
+@given(columnar_trees, st.lists(rows, min_size=1, max_size=3), st.lists(st.integers(0, 14), max_size=3))
+@examples(1000)
+def test_compiled_loops_find_what_the_matcher_finds(tree, keys, cuts):
+    ours, expected = run_columns(tree, keys, cuts)
+    assert ours == expected
 
 
 def _without_links(node):

@@ -94,14 +94,13 @@ def _can_take(automaton: Automaton, edge: Edge, impossible: set[int], whys: list
     if own in impossible:
         whys.append(("no row can be like this", automaton.tests[own].place))
         return False
+    is_next = edge.contiguity is Contiguity.STRICT and not edge.absences
     for number in (*edge.next_bars, *(bar.test for bar in edge.bars if bar.unless is None)):
-        if number == own or automaton.tests[number].condition == TRUE:
-            whys.append(
-                (
-                    f"the row for {automaton.tests[own].variable} is also one that must not come",
-                    automaton.tests[number].place,
-                )
-            )
+        bar = automaton.tests[number]
+        always = bar.condition == TRUE
+        same = not bar.rest and bar.rows & ~automaton.tests[own].rows == 0
+        if always or (same and (is_next or number not in edge.next_bars)):
+            whys.append((f"the row for {automaton.tests[own].variable} is also one that must not come", bar.place))
             return False
     return True
 

@@ -130,7 +130,7 @@ class _Reader:
         found = []
         depth = 0
         for at in range(begin, end):
-            depth += {"(": 1, ")": -1}.get(self._tokens[at].text, 0)
+            depth += _depth(self._tokens[at])
             if depth:
                 continue
             for words in _CLAUSES:
@@ -155,7 +155,7 @@ class _Reader:
     def _closing(self, opening: int) -> int:
         depth = 0
         for at in range(opening, len(self._tokens)):
-            depth += {"(": 1, ")": -1}.get(self._tokens[at].text, 0)
+            depth += _depth(self._tokens[at])
             if not depth:
                 return at
         raise InvalidPattern("this bracket is never closed", self._place(self._tokens[opening : opening + 1]))
@@ -164,7 +164,7 @@ class _Reader:
         """From where to where the text in the brackets of PATTERN goes."""
         depth = 0
         for number, token in enumerate(clause.tokens):
-            depth += {"(": 1, ")": -1}.get(token.text, 0)
+            depth += _depth(token)
             if not depth:
                 if number + 1 < len(clause.tokens):
                     raise InvalidPattern("a clause is expected here", self._place(clause.tokens[number + 1 :]))
@@ -178,7 +178,7 @@ class _Reader:
         parts: list[list[Any]] = [[]]
         depth = 0
         for token in clause.tokens:
-            depth += {"(": 1, ")": -1}.get(token.text, 0)
+            depth += _depth(token)
             if token.text == "," and not depth:
                 parts.append([])
             else:
@@ -302,6 +302,11 @@ class _Reader:
                 raise InvalidPattern(f"two measures have the name {name}", self._place(part[-1:]))
             measures[name] = Measure(name, value, "FINAL" in said or not (all_rows or "RUNNING" in said))
         return tuple(measures.values())
+
+
+def _depth(token: Any) -> int:
+    """What a token adds to the depth of brackets; one in quotes is none."""
+    return {"L_PAREN": 1, "R_PAREN": -1}.get(token.token_type.name, 0)
 
 
 # --- row patterns

@@ -2,8 +2,8 @@
 
 Events of any keys come in any order that the given lateness allows. They wait until the watermark (the latest time
 seen, less the lateness) is past them, and are matched in the order of time, partition and offset; an event that comes
-behind the watermark is late: counted, handed on, not matched. Without a lateness events are matched as they come, and only
-one that lies before an earlier one is late.
+behind the watermark is late: counted, handed on, not matched. Without a lateness events are matched as they come, and
+only one that lies before an earlier one is late.
 
 What always holds: the same events give the same matches however they were mixed on the way, as long as none is late.
 """
