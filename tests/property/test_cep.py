@@ -169,12 +169,14 @@ def rows_of(taken: Taken) -> Rows:
 
 
 def run(program: Program, events: Sequence[Event]) -> Emitted:
-    runs, emitted = KeyRuns(program, Cap(), Counts()), Emitted()
+    counts, emitted = Counts(), Emitted()
+    runs = KeyRuns(program, Cap(3_000), counts)
     for event in events:
         fresh = Event(event.values, event.time_us, event.number)
         runs.step(fresh, emitted)
     runs.finish(emitted)
     assert runs.size == 0
+    assume(not counts.dropped)
     return emitted
 
 
@@ -221,7 +223,7 @@ def masks_of(program: Program, events: Sequence[Event]) -> list[int]:
 def run_columns(tree: PatternTree, keys: Sequence[Sequence[tuple[int, int]]], cuts: Sequence[int]):
     """The matches of several keys by the compiled loops, rows given in several calls; and those of the matcher."""
     program = program_of(tree)
-    columnar = ColumnarProgram(program.automaton)
+    columnar = ColumnarProgram(program.automaton, Cap(3_000))
     events = [events_of(one, 0) for one in keys]
     kept = Kept.nothing(len(keys))
     found, over = [[] for _ in keys], [[] for _ in keys]
@@ -239,6 +241,7 @@ def run_columns(tree: PatternTree, keys: Sequence[Sequence[tuple[int, int]]], cu
             is_final=end == 100,
         )
         kept = stepped.kept
+        assume(not stepped.dropped)
         for target, source in ((found, stepped.matches), (over, stepped.timed_out)):
             for key, at_us, taken in source:
                 target[key].append((tuple((columnar.variables[name], number) for name, number in taken), at_us))

@@ -83,7 +83,8 @@ def test_what_looks_at_one_row_is_told_apart():
         ("x IN (SELECT 1)", "not a query"),
         ("ROUND()", "operand is missing"),
         ("CAST(x AS BINARY)", "unsupported"),
-        ("LOWER(s, x)", "takes 1"), ("x; y", "not several"),
+        ("LOWER(s, x)", "arguments"),
+        ("x; y", "not several"),
     ],
 )
 def test_what_has_no_meaning_is_refused(text, sentence):
