@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from headrace.jit import compiled
 from headrace.pipelines.columns.arrow import booleans, fixed, spans
 from headrace.pipelines.columns.decimals import rescaled
-from headrace.jit import compiled
 from headrace.pipelines.columns.json_grammar import utf8_ok
 from headrace.pipelines.columns.walk import Bytes, Longs
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from numpy.typing import NDArray
 
+from headrace.jit import compiled
 from headrace.pipelines.columns.arrow import fixed, replace_rows
 from headrace.pipelines.columns.decimals import decimals_from_text
 from headrace.pipelines.columns.decoding import Decoded
-from headrace.jit import compiled
 from headrace.pipelines.columns.json_exact import DoesNotFit, convert
 from headrace.pipelines.columns.json_values import times_at
 from headrace.pipelines.columns.records import RecordColumns

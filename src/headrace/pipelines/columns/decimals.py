@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.pipelines.columns.arrow import fixed
 from headrace.jit import compiled
+from headrace.pipelines.columns.arrow import fixed
 from headrace.pipelines.columns.json_grammar import DOT, MINUS, NINE, PLUS, ZERO
 from headrace.pipelines.columns.walk import Bytes, Longs
 
