@@ -32,7 +32,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, overload
 
 from headrace.errors import nearest
 from headrace.eventsourcing.aggregate import Aggregate, second_types
@@ -220,6 +220,12 @@ class Process(Generic[S]):
     def starts(self, key: str | Callable[[Any], str]) -> Callable[[F], F]:
         """Register what an event does that a process may begin with; `key` is its field that names the process."""
         return lambda function: self._register_input(function, _by_key(key), starts=True)
+
+    @overload
+    def on(self, key: str) -> Callable[[F], F]: ...
+
+    @overload
+    def on(self, key: F) -> F: ...
 
     def on(self, key: Any) -> Any:
         """Register what an event does to a process that has begun.

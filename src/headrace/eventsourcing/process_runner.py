@@ -211,7 +211,10 @@ class ProcessRunner(Background, Generic[S]):
 
     def _send_first(self, known: _Open, ident: str) -> bool:
         """Carry out the first step of a process, or cross it off as refused."""
-        process, step = self.process, known.instances[ident][1].todo[0]
+        process, (_, instance) = self.process, known.instances.get(ident, (0, Advanced()))
+        if not instance.todo:
+            return False  # another runner was first, which was learned since
+        step = instance.todo[0]
         command, aggregate = process.command_of(step), process.sends[step.aggregate]
         stream = process.stream(ident)
 

@@ -218,6 +218,13 @@ class TransferRequested:
     cents: int
 
 
+@types.event("transfer-approved")
+@dataclass(frozen=True)
+class TransferApproved:
+    transfer: str
+    by: str
+
+
 @types.event("transfer-done")
 @dataclass(frozen=True)
 class TransferDone:
@@ -237,6 +244,12 @@ class RequestTransfer:
     source: str
     target: str
     cents: int
+
+
+@dataclass(frozen=True)
+class ApproveTransfer:
+    transfer: str
+    by: str
 
 
 @dataclass(frozen=True)
@@ -264,6 +277,13 @@ def request_transfer(state: Transfer, command: RequestTransfer) -> TransferReque
         refuse("a transfer needs two accounts")
     _check_amount(command.cents)
     return TransferRequested(command.transfer, command.source, command.target, command.cents)
+
+
+@transfer.decide
+def approve_transfer(state: Transfer, command: ApproveTransfer) -> TransferApproved:
+    if state.status != "requested":
+        refuse(f"transfer {command.transfer} is {state.status or 'unknown'}")
+    return TransferApproved(command.transfer, command.by)
 
 
 @transfer.decide
