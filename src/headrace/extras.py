@@ -38,6 +38,7 @@ EXTRA_OF: Mapping[str, str] = {
     "jinja2": "dashboard",
     "sqlglot": "cep",
     "jwt": "oauth",
+    "cryptography": "forgetting",
     "opentelemetry": "otel",
 }
 

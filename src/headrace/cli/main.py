@@ -50,7 +50,7 @@ class CommandsByName(UserDict[str, click.Command]):
 
 
 _MEANT_BOOTSTRAP = ("--port", "--host", "--broker", "--bootstrap-server", "--bootstrap-servers")
-_MODULES = {"init": "up", "status": "top"}
+_MODULES = {"init": "up", "status": "top", "keys": "forget"}
 _NOT_LOADED = click.Command(None)
 # What `headrace --help` says of each, without loading any of them.
 SUMMARIES = {
@@ -76,6 +76,8 @@ SUMMARIES = {
     "cdc": "Turn the changes of a database into topics.",
     "work": "Run a function for each message of a queue.",
     "sync": "Keep caches, indexes and tables in step with a topic.",
+    "forget": "Forget a person, in every part of a stack.",
+    "keys": "Look after the keys that personal data is sealed with.",
     "dashboard": "See all of it live in a browser.",
     "completion": "Have the shell complete commands and topic names.",
 }

@@ -1,8 +1,8 @@
 """Event sourcing: the application's own events as its system of record.
 
 `model.py` is what an event is, `store.py` the contract of a store, `event_types.py` how plain dataclasses become
-events, and `evolution.py` how their older forms become those of today. `aggregate.py` is how commands become events and
-events state, `repository.py` handles commands with all that; `loading.py` with `snapshots.py` is how it has states,
+events, `evolution.py` how their older forms become those of today, and `personal.py` which of their fields are sealed.
+`aggregate.py` is how commands become events and events state, `repository.py` handles commands with all that; `loading.py` with `snapshots.py` is how it has states,
 `travel.py` what they were.
 A store is in memory (`memory.py`), in tables (`sql.py`) of SQLite or PostgreSQL, or in a topic (`broker_store.py`,
 `kafka_store.py`); `opening.py` has each by its address. `seals.py` and `verification.py` show what was tampered with;
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         Refused,
         ViewBehind,
     )
-    from headrace.eventsourcing.event_types import EventTypes, event, upcast
+    from headrace.eventsourcing.event_types import EventTypes, event, upcast, use_keys
     from headrace.eventsourcing.evolution import Form
     from headrace.eventsourcing.memory import MemoryStore
     from headrace.eventsourcing.model import (
@@ -75,7 +75,7 @@ __all__ = [
     "ProjectionFailed", "ProjectionRunner", "Query", "Redacted", "RedactionTrace", "Refused", "Repository",
     "Retention", "SnapshotStore", "Snapshots", "StoredEvent", "StreamAppend", "Subscription", "Todo", "View",
     "ViewBehind", "archive", "compete", "event", "open_store", "postgres", "project_inline", "read_archive", "redact",
-    "refuse", "retain", "seal", "sqlite", "upcast", "verify", "where",
+    "refuse", "retain", "seal", "sqlite", "upcast", "use_keys", "verify", "where",
 ]  # fmt: skip
 
 _HOMES = {
@@ -93,7 +93,7 @@ _HOMES = {
         "Refused",
         "ViewBehind",
     ),
-    "event_types": ("EventTypes", "event", "upcast"),
+    "event_types": ("EventTypes", "event", "upcast", "use_keys"),
     "evolution": ("Form",),
     "memory": ("MemoryStore",),
     "model": (

@@ -26,19 +26,28 @@ known; code of other packages is not looked into: give the aggregate another `ve
 import dataclasses
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from types import CodeType, FunctionType, NoneType, UnionType
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headrace.errors import nearest
 from headrace.eventsourcing.command_shape import misfit
-from headrace.eventsourcing.errors import InvalidCommand, InvalidEventType, Refused, UnknownEventType
+from headrace.eventsourcing.errors import (
+    ForgottenState,
+    InvalidCommand,
+    InvalidEventType,
+    Refused,
+    UndecodableEvent,
+    UnknownEventType,
+)
 from headrace.eventsourcing.event_types import EVENT_TYPES, EventTypes, dump, load
 from headrace.eventsourcing.evolution import Several
 from headrace.eventsourcing.model import StoredEvent, check_name
 from headrace.eventsourcing.traces import Redacted
+from headrace.forgetting.sealed import keys_of_state
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,6 +65,9 @@ class PassedBy:
 
     redacted: int = 0
     unknown: Counter[str] = field(default_factory=Counter)
+    opened: set[str] = field(
+        default_factory=set
+    )  # not left out: the keys of all whose personal values are in the state
 
 
 class Aggregate(Generic[S]):
@@ -163,6 +175,8 @@ class Aggregate(Generic[S]):
     ) -> tuple[S, StoredEvent | None]:
         """The state after stored events, and the last of them; those that were `passed_by` are counted there."""
         last, decode, evolvers = None, self.types.decode, self._evolvers
+        if passed_by is not None and self.types.keys is not None:
+            decode = partial(decode, opened=passed_by.opened)
         for last in events:
             try:
                 event = decode(last)
@@ -199,17 +213,32 @@ class Aggregate(Generic[S]):
             self._fold = (digest.text, len(upcasts))
         return self._fold[0]
 
-    def dump_state(self, state: S) -> bytes:
-        """A state as a snapshot keeps it."""
+    def dump_state(self, state: S, opened: Collection[str] = ()) -> bytes:
+        """A state as a snapshot keeps it; sealed with the keys of all whose personal values are in it."""
         if not dataclasses.is_dataclass(state):
             kind = type(state).__name__
             raise InvalidEventType(
                 f"the state of {self.name!r} is a {kind}, which no snapshot can keep: make it a dataclass"
             )
-        return dump(state)
+        data = dump(state)
+        if not opened or self.types.keys is None:
+            return data
+        sealed = self.types.keys.seal_state(data, opened)
+        if sealed is None:
+            raise ForgottenState(f"somebody in the state of {self.name!r} was forgotten meanwhile")
+        return sealed
 
-    def load_state(self, data: bytes) -> S:
-        """A state from a snapshot."""
+    def load_state(self, data: bytes, opened: set[str] | None = None) -> S:
+        """A state from a snapshot; `opened` gets the keys that it was sealed with."""
+        if keys_of_state(data) is not None:
+            if self.types.keys is None:
+                raise UndecodableEvent(f"a snapshot of {self.name!r} is sealed, and there are no keys: call use_keys")
+            found = self.types.keys.open_state(data)
+            if found is None:
+                raise ForgottenState(f"somebody in a snapshot of {self.name!r} was forgotten")
+            data, key_ids = found
+            if opened is not None:
+                opened |= key_ids
         return load(type(self.initial()), data)
 
 

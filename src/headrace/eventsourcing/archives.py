@@ -174,7 +174,7 @@ def _state_of(store: ErasableStore, stream: str, below: int, aggregate: Aggregat
     """A state that covers everything below a version, and its own version."""
     if aggregate is not None:
         loaded = load_stream(store, aggregate, stream, None, below - 1)
-        return aggregate.dump_state(loaded.state), below - 1
+        return aggregate.dump_state(loaded.state, loaded.passed_by.opened), below - 1
     snapshot = store.find_snapshot(stream)
     if snapshot is None or snapshot.version < below - 1:
         known = "no snapshot" if snapshot is None else f"a snapshot of version {snapshot.version}"

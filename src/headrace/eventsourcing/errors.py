@@ -83,6 +83,10 @@ class UndecodableEvent(EventSourcingError):
     """A stored event, or a snapshot, that is not what its class wants."""
 
 
+class ForgottenState(UndecodableEvent):
+    """A snapshot that holds what was forgotten: its events are folded again."""
+
+
 class ErasureRefused(EventSourcingError):
     """Events that cannot be redacted or archived, and why."""
 

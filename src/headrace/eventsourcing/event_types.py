@@ -10,6 +10,8 @@ The name is what is stored, so a class can be renamed and moved; if the name its
 there was before. Whoever changes what an event holds raises `version` and says with `@upcast` how the older form
 becomes the newer one (`evolution.py`); a field that was added with a default needs neither.
 
+Fields may be personal (`personal.py`): they are sealed with the keys that `use_keys` was given.
+
 What always holds: what `encode` has written, `decode` reads as an equal object, unless it was redacted.
 """
 
@@ -37,7 +39,10 @@ from headrace.eventsourcing.errors import (
 )
 from headrace.eventsourcing.evolution import BrokenChain, Form, Several, Upcast, Upcasts
 from headrace.eventsourcing.model import NewEvent, StoredEvent, check_name
+from headrace.eventsourcing.personal import Marked, Personal, SubjectOf, declare_personal
 from headrace.eventsourcing.traces import ARCHIVAL, ArchivalTrace, Redacted, RedactionTrace
+from headrace.forgetting.errors import ForgettingError
+from headrace.forgetting.keyring import Keyring
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -53,6 +58,7 @@ class EventType:
     version: int
     cls: type
     tags_of: TagsOf | None
+    personal: Personal | None = None
 
 
 class EventTypes:
@@ -64,6 +70,11 @@ class EventTypes:
         self._versions: dict[str, int] = {}
         self._former: dict[str, str] = {}  # names, and what they are now
         self._upcasts = Upcasts()
+        self.keys: Keyring | None = None
+
+    def use_keys(self, keys: Keyring | None) -> None:
+        """Seal and open personal fields with these keys, in the whole program."""
+        self.keys = keys
 
     @property
     def known(self) -> Mapping[str, EventType]:
@@ -96,6 +107,8 @@ class EventTypes:
         version: int = 1,
         tags: TagsOf | Iterable[str] = (),
         formerly: Iterable[str] = (),
+        subject: SubjectOf | None = None,
+        personal: Marked = (),
     ) -> Callable[[C], C]: ...
 
     def event(
@@ -106,17 +119,30 @@ class EventTypes:
         version: int = 1,
         tags: TagsOf | Iterable[str] = (),
         formerly: Iterable[str] = (),
+        subject: SubjectOf | None = None,
+        personal: Marked = (),
     ) -> Any:
         """Register a dataclass, under its own name unless one is given.
 
         `tags` are names of fields, each of which makes a tag `field:value`, or a function that returns an event's tags.
-        `formerly` are names that events of this class were stored under before.
+        `formerly` are names that events of this class were stored under before. `personal` are fields that are sealed
+        with the key of `subject`: a field, or a function of the event.
         """
         if isinstance(name, type):
-            return self._register("", 1, (), (), name)
-        return partial(self._register, name, version, tags, formerly)
+            return self._register("", 1, (), (), None, (), name)
+        tags = tags if callable(tags) or isinstance(tags, str) else list(tags)
+        return partial(self._register, name, version, tags, formerly, subject, personal)
 
-    def _register(self, name: str, version: int, tags: TagsOf | Iterable[str], formerly: Iterable[str], cls: C) -> C:
+    def _register(
+        self,
+        name: str,
+        version: int,
+        tags: TagsOf | Iterable[str],
+        formerly: Iterable[str],
+        subject: SubjectOf | None,
+        personal: Marked,
+        cls: C,
+    ) -> C:
         name = name or cls.__name__
         if isinstance(formerly, str):
             raise InvalidEventType(f"event {name!r}: formerly={formerly!r} is one text: give a list")
@@ -130,7 +156,8 @@ class EventTypes:
             raise InvalidEventType(
                 f"two classes are event {name!r}, {known.cls.__qualname__} and {cls.__qualname__}: name one differently"
             )
-        registered = EventType(name, version, cls, _tags_of(name, cls, tags))
+        sealed = declare_personal(name, cls, subject, personal, tags, dump, reader_of)
+        registered = EventType(name, version, cls, _tags_of(name, cls, tags), sealed)
         for former in formerly:
             if former in self._by_name or self._former.get(former, name) != name:
                 raise InvalidEventType(
@@ -167,44 +194,56 @@ class EventTypes:
         """An event to be appended; `more` are other fields of `NewEvent`, such as a correlation id."""
         kind = self._kind_of(type(event))
         tags = tuple(dict.fromkeys(kind.tags_of(event))) if kind.tags_of else ()
-        return NewEvent(kind.name, _dump_readable(kind.cls, event), tags, kind.version, **more)
+        data = _dump_readable(kind.cls, event, kind.personal)
+        if kind.personal is not None:
+            data = kind.personal.seal(kind.name, event, data, tags, self.keys)
+        return NewEvent(kind.name, data, tags, kind.version, **more)
 
-    def decode(self, stored: StoredEvent) -> Any:
+    def decode(self, stored: StoredEvent, opened: set[str] | None = None) -> Any:
         """The object that was stored, in its newest form; `Redacted` if its data was.
 
-        `Several`, if an upcast has made several or none of it.
+        `Several`, if an upcast has made several or none of it. `opened` gets the ids of keys that opened fields of it.
         """
         if stored.data.startswith(STAND_IN):
             return Redacted(stored.type, stored.stream, stored.version, stored.position)
         kind = self._by_name.get(stored.type) or _TRACES.get(stored.type)
         if kind is None or stored.schema != kind.version:
-            return self._decode_older(stored)
+            return self._decode_older(stored, opened)
         try:
-            return reader_of(kind.cls)(_parse(stored.data))
-        except Exception as error:  # from JSON or a class: all say which event
-            raise self._undecodable(stored, kind.cls.__qualname__, error) from error
+            fields = _parse(stored.data)
+            if kind.personal is not None:
+                fields = kind.personal.open(fields, self.keys, opened)
+            return reader_of(kind.cls)(fields)
+        except ForgettingError:
+            raise
+        except Exception as error:  # noqa: BLE001 - from JSON or a class: all say which event
+            cause = error if kind.personal is None else None
+            raise self._undecodable(stored, kind.cls.__qualname__, error, kind.personal) from cause
 
     def decode_all(self, stored: StoredEvent) -> tuple[Any, ...]:
         """What was stored, in its newest form: one object, unless an upcast makes several or none of it."""
         decoded = self.decode(stored)
         return decoded if type(decoded) is Several else (decoded,)
 
-    def _decode_older(self, stored: StoredEvent) -> Any:
+    def _decode_older(self, stored: StoredEvent, opened: set[str] | None) -> Any:
         name = self._former.get(stored.type, stored.type)
+        personal = self._by_name[name].personal if name in self._by_name else None
         if name not in self._by_name and (stored.type, stored.schema) not in self._upcasts.steps:
             raise UnknownEventType(stored.type, str(stored))
         try:
             fields = _parse(stored.data)
             if type(fields) is not dict:
                 raise TypeError(f"{fields!r} is not an object with fields")
+            if personal is not None:
+                fields = personal.open(fields, self.keys, opened)
             forms = self._upcasts.run(Form(stored.type, fields, stored.schema), self._versions, self._former)
             found = Several(self._read_form(form, stored) for form in forms)
-        except UnknownEventType:
+        except (UnknownEventType, ForgettingError):
             raise
         except BrokenChain as broken:
             raise UndecodableEvent(f"{stored} cannot be read: {broken}") from None
-        except Exception as error:  # a user's upcast raises anything
-            raise self._undecodable(stored, name, error) from error
+        except Exception as error:  # noqa: BLE001 - a user's upcast raises anything
+            raise self._undecodable(stored, name, error, personal) from (error if personal is None else None)
         return found[0] if len(found) == 1 else found
 
     def _read_form(self, form: Form, stored: StoredEvent) -> Any:
@@ -216,9 +255,9 @@ class EventTypes:
         return reader_of(kind.cls)(form.fields)
 
     @staticmethod
-    def _undecodable(stored: StoredEvent, name: str, error: Exception) -> UndecodableEvent:
+    def _undecodable(stored: StoredEvent, name: str, error: Exception, personal: Personal | None) -> UndecodableEvent:
         return UndecodableEvent(
-            f"{stored} cannot be read as {name} ({_reason(error)}): give the class the fields that are stored, or "
+            f"{stored} cannot be read as {name} ({_reason(error, personal)}): give the class the fields that are stored, or "
             f"raise its version and convert them with @upcast({stored.type!r}, {stored.schema})"
         )
 
@@ -236,7 +275,9 @@ def _tags_of(name: str, cls: type, tags: TagsOf | Iterable[str]) -> TagsOf | Non
     return (lambda event: [f"{each}:{getattr(event, each)}" for each in names]) if names else None
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, personal: Personal | None = None) -> str:
+    if personal is not None and not isinstance(error, KeyError | InvalidAppend):
+        return type(error).__name__  # its text may hold what nobody should read
     return f"no field {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
 
 
@@ -291,16 +332,18 @@ def dump(value: Any) -> bytes:
         ) from None
 
 
-def _dump_readable(cls: Any, value: Any) -> bytes:
+def _dump_readable(cls: Any, value: Any, personal: Personal | None) -> bytes:
     """As `dump`; refused if it cannot be read back, for once it is stored it is there for good."""
     data = dump(value)
+    shown = repr(value) if personal is None else cls.__qualname__
     try:
         is_other = reader_of(cls)(_parse(data)) != value and cls.__dataclass_params__.eq
-    except Exception as error:
-        reason = f"could not be read back ({_reason(error)})"
-        raise InvalidAppend(f"{value!r} {reason}: mend its fields or their types") from error
+    except Exception as error:  # noqa: BLE001 - whatever a class raises for fields it does not take
+        reason = f"could not be read back ({_reason(error, personal)})"
+        cause = error if personal is None else None
+        raise InvalidAppend(f"{shown} {reason}: mend its fields or their types") from cause
     if is_other:
-        raise InvalidAppend(f"{value!r} would be read back as another value: mend its fields or their types")
+        raise InvalidAppend(f"{shown} would be read back as another value: mend its fields or their types")
     return data
 
 
@@ -457,3 +500,4 @@ _TRACES: Final = {
 EVENT_TYPES: Final = EventTypes()
 event = EVENT_TYPES.event
 upcast = EVENT_TYPES.upcast
+use_keys = EVENT_TYPES.use_keys

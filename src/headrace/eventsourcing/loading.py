@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from headrace.eventsourcing.aggregate import Aggregate, PassedBy
-from headrace.eventsourcing.errors import ArchivedEvents, UndecodableEvent
+from headrace.eventsourcing.errors import ArchivedEvents, ForgottenState, UndecodableEvent
 from headrace.eventsourcing.model import StoredEvent
 from headrace.eventsourcing.snapshots import SnapshotKeeper
 from headrace.eventsourcing.store import EventStore
@@ -35,9 +35,10 @@ def load_stream(
     started = time.perf_counter()  # what another snapshot would save
     state, version = (aggregate.initial(), 0) if restored is None else (restored.state, restored.version)
     events, passed_by = iter(store.read_stream(stream, after=version, to=to)), PassedBy()
+    passed_by.opened |= frozenset() if restored is None else restored.opened
     first = next(events, None)
     if _are_missing(store, stream, version, to, first):
-        state, version = _load_archived(store, aggregate, stream, to)
+        state, version = _load_archived(store, aggregate, stream, to, passed_by.opened)
         events = iter(store.read_stream(stream, after=version, to=to))
         first = next(events, None)
     state, last = aggregate.fold(state, chain(() if first is None else (first,), events), passed_by)
@@ -52,7 +53,9 @@ def _are_missing(store: EventStore, stream: str, after: int, to: int | None, fir
     return first is not None and first.version > after + 1
 
 
-def _load_archived(store: EventStore, aggregate: Aggregate[S], stream: str, to: int | None) -> tuple[S, int]:
+def _load_archived(
+    store: EventStore, aggregate: Aggregate[S], stream: str, to: int | None, opened: set[str]
+) -> tuple[S, int]:
     """The state that archived events led to, as their trace has it, and its version."""
     found = (each for each in store.read_stream(stream, backward=True) if each.type == ARCHIVAL)
     event = next(found, None)
@@ -66,7 +69,12 @@ def _load_archived(store: EventStore, aggregate: Aggregate[S], stream: str, to: 
             f"{'after them' if to is None else f'as of version {to}'} cannot be loaded from this store"
         )
     try:
-        return aggregate.load_state(trace.state), trace.state_version
+        return aggregate.load_state(trace.state, opened), trace.state_version
+    except ForgottenState:
+        raise ArchivedEvents(
+            f"events up to {trace.last} of stream {stream!r} are {where}, and somebody in the state they led to was "
+            "forgotten: it cannot be loaded from this store"
+        ) from None
     except UndecodableEvent as error:
         raise ArchivedEvents(
             f"events up to {trace.last} of stream {stream!r} are {where}, and the state that they led to is not what "

@@ -33,6 +33,7 @@ from headrace.eventsourcing.model import ANY, Appended, Condition, NewEvent, Que
 from headrace.eventsourcing.snapshots import SnapshotKeeper, Snapshots
 from headrace.eventsourcing.store import ErasableStore, EventStore, SnapshotStore
 from headrace.eventsourcing.travel import AsOf, Step, as_of, steps_of
+from headrace.forgetting.sealed import key_ids_in
 from headrace.retry import Backoff, spread
 
 S = TypeVar("S")
@@ -149,7 +150,10 @@ class Work:
         events = part.aggregate.events_of(decision)
         decided = part.decided.setdefault(stream, [])
         for event in events:
-            decided.append(part.aggregate.types.encode(event, **self._fields))
+            new = part.aggregate.types.encode(event, **self._fields)
+            if part.aggregate.types.keys is not None:
+                part.passed_by.opened |= key_ids_in(new.data)
+            decided.append(new)
             part.state = part.aggregate.evolved(part.state, event)
         self.events += events
         return events
@@ -187,7 +191,7 @@ class Work:
             # be counted again.
             if is_due and version == appended.versions.get(stream, version) and not part.passed_by.unknown:
                 last_id = new[-1].id if new else loaded.last_id
-                self._keeper.write(part.aggregate, stream, part.state, version, last_id)
+                self._keeper.write(part.aggregate, stream, part.state, version, last_id, part.passed_by.opened)
 
 
 class _Base:

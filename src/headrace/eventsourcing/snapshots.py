@@ -9,12 +9,13 @@ only if the event that it ends with is still there. Another topic of that name, 
 backup, makes it void.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headrace.errors import HeadraceError
 from headrace.eventsourcing.aggregate import Aggregate
-from headrace.eventsourcing.errors import InvalidCommand, UndecodableEvent
+from headrace.eventsourcing.errors import ForgottenState, InvalidCommand, UndecodableEvent
 from headrace.eventsourcing.model import Snapshot
 from headrace.eventsourcing.store import EventStore, SnapshotStore
 from headrace.telemetry.logs import get_logger
@@ -41,6 +42,7 @@ class Restored(Generic[S]):
 
     state: S
     version: int
+    opened: frozenset[str]  # the keys of all whose personal values are in it
 
 
 class SnapshotKeeper:
@@ -76,21 +78,28 @@ class SnapshotKeeper:
             if last is None or last.version != found.version or last.id.encode() != ident:
                 _log.warning("a snapshot is of another history, and all events are read", stream=stream)
                 return None
+        opened = set[str]()
         try:
-            return Restored(aggregate.load_state(data), found.version)
+            return Restored(aggregate.load_state(data, opened), found.version, frozenset(opened))
+        except ForgottenState:
+            assert self._kept is not None
+            self._kept.delete_snapshots(stream)
+            return None
         except UndecodableEvent as error:
             _log.warning("a snapshot cannot be read, and all events are", stream=stream, error=str(error))
             return None
 
-    def write(self, aggregate: Aggregate[S], stream: str, state: S, version: int, event_id: str) -> None:
-        """Keep a state as of the event with this id.
+    def write(
+        self, aggregate: Aggregate[S], stream: str, state: S, version: int, event_id: str, opened: Collection[str] = ()
+    ) -> None:
+        """Keep a state as of the event with this id, sealed with the keys of all whose personal values are in it.
 
         One that fails is written another time: the events are stored, and that is what was asked for.
         """
         if self._kept is None:
             return
         try:
-            data = aggregate.dump_state(state)
+            data = aggregate.dump_state(state, opened)
             if self._is_beside:
                 data = b"%b\n%b" % (event_id.encode(), data)
             self._kept.write_snapshot(stream, Snapshot(version, aggregate.fingerprint, data))

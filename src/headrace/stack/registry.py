@@ -7,11 +7,24 @@ documents a stack goes by this list alone.
 from typing import Final
 
 from headrace.stack.kind import Kind
-from headrace.stack.kinds import broker, cdc, dashboard, events, pipelines, queues, supervisor, sync, topics, views
+from headrace.stack.kinds import (
+    broker,
+    cdc,
+    dashboard,
+    events,
+    forgetting,
+    pipelines,
+    queues,
+    supervisor,
+    sync,
+    topics,
+    views,
+)
 
 KINDS: Final[tuple[Kind, ...]] = (
     broker.KIND,
     topics.KIND,
+    forgetting.KIND,
     cdc.KIND,
     events.KIND,
     pipelines.SPARK,

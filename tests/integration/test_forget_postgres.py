@@ -1,0 +1,83 @@
+"""Keys in PostgreSQL: the contract, nothing of a destroyed key in the table's file, and processes that are killed."""
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from headrace.forgetting.errors import KeyStoreUnavailable
+from headrace.forgetting.keyring import open_key_store
+from headrace.forgetting.sql_keys import PostgresKeyStore
+from headrace.testing.contracts.keys import KeyStoreContract, made
+from tests.integration.table_sink_stores import PostgresServer
+
+_numbers = itertools.count()
+
+
+class TestPostgres(KeyStoreContract):
+    @pytest.fixture
+    def open_store(self, postgres_server: PostgresServer) -> Iterator[Callable[[], PostgresKeyStore]]:
+        table, opened = f"it's keys {next(_numbers)}", list[PostgresKeyStore]()
+
+        def open_one() -> PostgresKeyStore:
+            opened.append(PostgresKeyStore(postgres_server.url, table))
+            return opened[-1]
+
+        yield open_one
+        for each in opened:
+            each.close()
+
+
+def test_nothing_of_a_destroyed_key_is_left_in_the_table(postgres_server: PostgresServer) -> None:
+    store = PostgresKeyStore(postgres_server.url, "erased")
+    wrapped = bytes(range(100, 160))
+    store.add(made(1, wrapped=wrapped))
+    store.add(made(2, "other", wrapped=b"the other's"))
+
+    def table_bytes() -> bytes:
+        with psycopg.connect(postgres_server.url, autocommit=True) as db:
+            db.execute("CHECKPOINT")
+            found: Any = db.execute("SELECT pg_read_binary_file(pg_relation_filepath('erased'))").fetchone()
+        return bytes(found[0])
+
+    assert wrapped in table_bytes()
+    done = store.destroy("s", "spare", 1)
+    assert wrapped not in table_bytes()
+    assert b"the other's" in table_bytes()
+    assert [sentence for sentence in done.remains if "write-ahead log" not in sentence] == []
+    store.close()
+
+
+def test_by_its_address_and_when_it_is_away(postgres_server: PostgresServer, tmp_path: Any) -> None:
+    separator = "&" if "?" in postgres_server.url else "?"
+    store = open_key_store(f"{postgres_server.url}{separator}table=by_address", tmp_path)
+    store.add(made(1))
+    with psycopg.connect(postgres_server.url, autocommit=True) as db:
+        db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        with pytest.raises(KeyStoreUnavailable):
+            store.find("s")
+        assert store.find("s") == [made(1)], "it connects again"
+        assert db.execute("SELECT count(*) FROM by_address").fetchone() == (1,)
+    store.close()
+    with pytest.raises(KeyStoreUnavailable) as refused:
+        open_key_store("postgresql://nobody:geheim@127.0.0.1:1/none", tmp_path)
+    assert "geheim" not in str(refused.value)
+
+
+def test_killed_before_the_table_is_rewritten(postgres_server: PostgresServer) -> None:
+    store = PostgresKeyStore(postgres_server.url, "killed")
+    store.add(made(1))
+    killer = f"""
+import os, signal
+from headrace.forgetting.sql_keys import PostgresKeyStore
+PostgresKeyStore._clear_away = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+PostgresKeyStore({postgres_server.url!r}, "killed").destroy("s", "spare", 7)
+"""
+    assert subprocess.run([sys.executable, "-c", killer], timeout=60, check=False).returncode == -9
+    assert store.find("s") == [made(1, wrapped=None)]
+    assert store.destroy("s", "spare", 8).forgotten.forgotten_ms == 7
+    store.close()
