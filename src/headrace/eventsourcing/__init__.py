@@ -2,8 +2,8 @@
 
 `model.py` is what an event is, `store.py` the contract of a store, `event_types.py` how plain dataclasses become
 events, `evolution.py` how their older forms become those of today, and `personal.py` which of their fields are sealed.
-`aggregate.py` is how commands become events and events state, `repository.py` handles commands with all that; `loading.py` with `snapshots.py` is how it has states,
-`travel.py` what they were.
+`aggregate.py` is how commands become events and events state, `repository.py` handles commands with all that;
+`loading.py` with `snapshots.py` is how it has states, `travel.py` what they were.
 A store is in memory (`memory.py`), in tables (`sql.py`) of SQLite or PostgreSQL, or in a topic (`broker_store.py`,
 `kafka_store.py`); `opening.py` has each by its address. `seals.py` and `verification.py` show what was tampered with;
 `erasure.py` and `archives.py` take events out, and `traces.py` is what stays of that.
