@@ -257,8 +257,8 @@ class EventTypes:
     @staticmethod
     def _undecodable(stored: StoredEvent, name: str, error: Exception, personal: Personal | None) -> UndecodableEvent:
         return UndecodableEvent(
-            f"{stored} cannot be read as {name} ({_reason(error, personal)}): give the class the fields that are stored, "
-            f"or raise its version and convert them with @upcast({stored.type!r}, {stored.schema})"
+            f"{stored} cannot be read as {name} ({_reason(error, personal)}): give the class the fields that are "
+            f"stored, or raise its version and convert them with @upcast({stored.type!r}, {stored.schema})"
         )
 
 
