@@ -105,7 +105,7 @@ bench-cdc: setup peers $(CDC_PEERS:%=.cache/peers/%/.resolved) ## change capture
 bench-queues: setup peers $(QUEUE_PEERS:%=.cache/peers/%/.resolved) ## queues beside a real Kafka's share groups and RabbitMQ (QUEUES="--resume" goes on, "--waiting 10000000" has longer ones)
 	$(BIN)/python benchmarks/queues.py $(QUEUES)
 
-bench-eventsourcing: setup .cache/peers/eventsourcing/.resolved ## event stores beside the eventsourcing library (EVENTS="--catch-up 1000000" for more)
+bench-eventsourcing: setup .cache/peers/eventsourcing/.resolved ## event stores beside the eventsourcing library (EVENTS="--quick" to see that it runs)
 	$(BIN)/python benchmarks/event_stores.py $(EVENTS)
 
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against

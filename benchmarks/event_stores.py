@@ -1,11 +1,11 @@
 """Our event stores beside the `eventsourcing` library, on the same SQLite and the same PostgreSQL.
 
-    python benchmarks/event_stores.py [--rounds 3] [--stores sqlite,postgres] [--catch-up 100000] [--keep]
+    python benchmarks/event_stores.py [--rounds 3] [--stores sqlite,postgres] [--catch-up 100000,1000000] [--keep]
 
 Appends a second with 1 and 16 writers, loads a second of an aggregate of 10, 1,000 and 100,000 events with and without
 snapshots, events a second of a reader that catches up, and of a view that does. Each measurement is a process with an
 empty database; the sides alternate. Both serialise to JSON, check versions and wait for the disk. Figures are kept only
-with `--keep`: on a quiet machine.
+with `--keep`: on a quiet machine. With `--quick` there is less of everything, and the figures mean nothing.
 """
 
 import argparse
@@ -30,17 +30,19 @@ SIDES = {
 }
 
 
-def measurements(catch_up: int) -> dict[str, tuple[str, list[str]]]:
+def measurements(catch_up: list[int], *, is_quick: bool) -> dict[str, tuple[str, list[str]]]:
     """By name: the unit, and what a worker is asked for."""
+    share = 20 if is_quick else 1
     found = {
         f"append, {writers} writer{'s' if writers > 1 else ''}": ("appends/s", ["append", str(writers), str(each)])
-        for writers, each in ((1, 2_000), (16, 400))
+        for writers, each in ((1, 2_000 // share), (16, 400 // share))
     }
-    for events, times in ((10, 2_000), (1_000, 100), (100_000, 2)):
-        found[f"load {events:,} events"] = ("loads/s", ["load", str(events), str(times), "no"])
-        found[f"load {events:,} events, snapshot"] = ("loads/s", ["load", str(events), "2000", "yes"])
-    found[f"catch up {catch_up:,} events"] = ("events/s", ["catch-up", str(catch_up)])
-    found["project 20,000 events"] = ("events/s", ["project", "20000"])
+    for events, times in ((10, 2_000), (1_000, 100), (100_000 // share, 2)):
+        found[f"load {events:,} events"] = ("loads/s", ["load", str(events), str(max(times // share, 1)), "no"])
+        found[f"load {events:,} events, snapshot"] = ("loads/s", ["load", str(events), str(2_000 // share), "yes"])
+    for events in [each // share for each in catch_up]:
+        found[f"catch up {events:,} events"] = ("events/s", ["catch-up", str(events)])
+    found[f"project {20_000 // share:,} events"] = ("events/s", ["project", str(20_000 // share)])
     return found
 
 
@@ -79,7 +81,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--stores", default="sqlite,postgres")
-    parser.add_argument("--catch-up", type=int, default=100_000)
+    parser.add_argument("--catch-up", default="100000,1000000", help="how many events, one or more numbers")
+    parser.add_argument("--quick", action="store_true", help="less of everything, to see that it runs")
     parser.add_argument("--only", default="", help="measurements whose name begins so")
     parser.add_argument("--keep", action="store_true", help="keep the figures: on a quiet machine")
     asked = parser.parse_args()
@@ -87,9 +90,10 @@ def main() -> None:
         sys.exit("the eventsourcing library is not there: run make bench-eventsourcing, which installs it")
     print(headline("event stores"))
     figures = []
+    measured = measurements([int(each) for each in asked.catch_up.split(",")], is_quick=asked.quick)
     for kind in asked.stores.split(","):
         with databases(kind) as made:
-            for name, (unit, what) in measurements(asked.catch_up).items():
+            for name, (unit, what) in measured.items():
                 if not name.startswith(asked.only):
                     continue
                 sides = {side: partial(measure_anew, side, kind, made, what) for side in SIDES}

@@ -1,14 +1,16 @@
 """`headrace events replay|diff|schema` with a user's own modules: states, differences, and what fails a CI."""
 
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.eventsourcing import NewEvent, Repository, StreamAppend, open_store
+from headrace.eventsourcing import EventSourcingError, NewEvent, Repository, StreamAppend, open_store
 from headrace.extras import import_here
 from headrace.testing import FakeClock
 from tests.integration.cli_runs import assert_one_sentence, assert_wrong_call, run_cli
@@ -185,3 +187,32 @@ def test_wrong_names_are_one_sentence(shop: str) -> None:
     assert_one_sentence(run_cli("events", "replay", shop, "other-1", "--aggregate", "shop:order"), "the type 'gone'")
     assert_one_sentence(run_cli("events", "schema", "write", "e.json", "nowhere"), "there is no module nowhere")
     assert_one_sentence(run_cli("events", "schema", "write", "e.json", "plain", "shop:types"), "several registries")
+
+
+def test_an_event_that_does_not_decode_hides_nothing_else(shop: str) -> None:
+    store = open_store(shop)
+    store.append([StreamAppend("order-9", [NewEvent("added", b'{"item": "pen", "price": "much"}')])])
+    store.append([StreamAppend("order-9", [NewEvent("added", b'{"item": "pen", "price": 1}')])])
+    store.close()
+    replay = "events", "replay", shop, "order-9", "--aggregate", "shop:order"
+    assert_one_sentence(run_cli(*replay), "event 1 of stream 'order-9'", "'much' is not int")
+    assert run_cli(*replay, "--to", 0).code == 0
+    assert len(run_cli("events", "show", shop, "order-9", "--json").json_lines) == 2
+    assert replayed() == (3, 95)
+    what_if = run_cli("events", "diff", shop, "--aggregate", "shop:order", "--against", "shop_next:order", "--json")
+    assert [each["stream"] for each in what_if.json_lines] == ["order-7"]  # the other fails with both
+
+
+def test_a_store_of_a_newer_format_is_left_alone(shop: str, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db, db:
+        db.execute("UPDATE headrace_events__format SET format = 99")
+    before = (tmp_path / "shop.db").read_bytes()
+    for command in (
+        ["list", shop],
+        ["show", shop, "order-7"],
+        ["replay", shop, "order-7", "--aggregate", "shop:order"],
+    ):
+        assert_one_sentence(run_cli("events", *command), "has format 99", "install a newer one")
+    with pytest.raises(EventSourcingError, match="has format 99"):
+        open_store(shop)
+    assert (tmp_path / "shop.db").read_bytes() == before
