@@ -19,6 +19,7 @@ from headrace.eventsourcing.opening import open_store
 from headrace.eventsourcing.projection import Projection, View
 from headrace.eventsourcing.projection_runner import ProjectionRunner, project_inline
 from tests.integration.projection_worker import Counted, open_runner, types
+from tests.integration.test_events_kill import is_left_alone
 from tests.integration.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def put(store: Any, stream: str, *numbers: int) -> int:
     return int(store.append([StreamAppend(stream, events)]).position)
 
 
-def run_worker(place: tuple[str, str], batch: int) -> subprocess.Popen[str]:
+def run_worker(place: tuple[str, str], batch: int | str) -> subprocess.Popen[str]:
     worker = subprocess.Popen(
         [sys.executable, str(WORKER), *place, str(batch)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -100,6 +101,31 @@ def test_rows_and_position_agree_when_runners_are_killed(place: tuple[str, str])
     runner.close()
     runner.store.close()
     store.close()
+
+
+def test_inline_views_agree_with_the_events_when_programs_are_killed(place: tuple[str, str]) -> None:
+    if place[0].startswith("kafka"):
+        pytest.skip("events in a topic have no views inline")
+    server = place[0].rpartition("table=")[0].rstrip("?&")
+    for _ in range(2):
+        workers = [run_worker(place, "inline") for _ in range(2)]
+        for worker in workers:
+            assert worker.stdout is not None
+            for _ in range(8):
+                assert worker.stdout.readline(), worker.communicate()
+        for worker in workers:
+            worker.kill()
+            _, errors = worker.communicate()
+            assert errors == ""
+        if server:
+            wait_until(lambda: is_left_alone(server), "the server still works for those who were killed")
+        store, runner = open_store(place[0]), open_runner(*place)
+        stored = [each.position for each in store.read()]
+        assert runner.query("SELECT position FROM {applied} ORDER BY position") == [(each,) for each in stored]
+        assert runner.position == stored[-1]
+        assert dict(runner.rows(table="by_stream")) == sums_of(store)
+        runner.store.close()
+        store.close()
 
 
 def test_two_runners_and_writers_at_once(place: tuple[str, str]) -> None:

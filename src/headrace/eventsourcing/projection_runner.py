@@ -19,6 +19,8 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -35,7 +37,7 @@ from headrace.eventsourcing.errors import (
 )
 from headrace.eventsourcing.memory import MemoryStore
 from headrace.eventsourcing.pool import Pool
-from headrace.eventsourcing.projection import Projection
+from headrace.eventsourcing.projection import Projection, View
 from headrace.eventsourcing.sql import SqlEventStore
 from headrace.eventsourcing.store import EventStore
 from headrace.eventsourcing.subscription import Received, Subscription, letter_of, receive
@@ -250,6 +252,21 @@ class ProjectionRunner(Background):
                 worker.begin_from(place)
                 stored = list(self.store.read(projection.query, after=place.position, to=rest))
                 worker.apply(transaction, worker.subscription.decode(stored), rest)
+
+    # --- changing by hand
+
+    @contextmanager
+    def edit(self) -> Iterator[View]:
+        """Change rows by hand, all or nothing: runners, in whatever programs, see what was changed.
+
+        Who changes them in SQL without this may have it undone by a runner that knows the rows as they were.
+        """
+        with self.views.writing(self.projection) as transaction:
+            view = BufferedView(self.projection, transaction, RowCache())
+            yield view
+            view.flush()
+            place = transaction.place
+            transaction.move(replace(place, token=Place.new(self.projection).token), ())
 
     # --- reading
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -318,6 +319,21 @@ def test_of_two_runners_one_applies_each_event(store: Any) -> None:
     for thread in threads:
         thread.join(PATIENCE_S)
     assert (one.position, one.get("account-1")["balance"]) == (last, 19)
+
+
+def test_rows_changed_by_hand_are_what_runners_go_on_with(store: Any) -> None:
+    put(store, "account-1", Opened("ann"), Deposited(5))
+    runner, other = ProjectionRunner(store, balances()), ProjectionRunner(store, balances())
+    runner.catch_up()
+    with other.edit() as view:
+        view.put("account-1", {"owner": "", "balance": 100})
+        view.delete("account-2")
+    with suppress(KeyError), other.edit() as view:  # all or nothing
+        view.put("account-1", {"owner": "never"})
+        raise KeyError
+    put(store, "account-1", Deposited(1))
+    runner.catch_up()
+    assert runner.get("account-1") == {"owner": "", "balance": 101}
 
 
 def test_events_that_cannot_be_decoded(store: Any) -> None:
