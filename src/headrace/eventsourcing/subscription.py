@@ -100,20 +100,23 @@ class Subscription:
         return batch
 
     def _take_stored(self, timeout_s: float | None) -> tuple[list[StoredEvent], int]:
-        if self._reading is None and not self._wait(timeout_s):
-            return [], self.position
-        if self._reading is None:
-            self._end = self._store.last_position()
-            self._reading = self._store.read(self._query, after=self.position, to=self._end)
-        try:
-            stored = list(islice(self._reading, self._size))
-        except BaseException:
+        while True:
+            if self._reading is None:
+                if not self._wait(timeout_s):
+                    return [], self.position
+                self._end = self._store.last_position()
+                self._reading = self._store.read(self._query, after=self.position, to=self._end)
+            try:
+                stored = list(islice(self._reading, self._size))
+            except BaseException:
+                self._reading = None
+                raise
+            if len(stored) == self._size:
+                return stored, stored[-1].position
             self._reading = None
-            raise
-        if len(stored) == self._size:
-            return stored, stored[-1].position
-        self._reading = None
-        return stored, self._end
+            if self._end > self.position:
+                return stored, self._end
+            # The batch before was the last of what was there then: there may be more by now.
 
     def _wait(self, timeout_s: float | None) -> bool:
         """Wait until there is more than we have; whether there is."""

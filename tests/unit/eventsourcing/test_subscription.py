@@ -43,6 +43,16 @@ def test_what_is_there_comes_in_batches_and_then_nothing(store: Any) -> None:
     assert found.take() is None
 
 
+def test_what_comes_after_a_batch_that_was_full_is_not_missed(store: Any) -> None:
+    put(store, "account-1", Opened("ann"))
+    found = Subscription(store, types=types, batch=1)
+    assert found.take() is not None
+    put(store, "account-1", Deposited(1))
+    batch = found.take()
+    assert batch is not None
+    assert [each.event for each in batch.events] == [Deposited(1)]
+
+
 def test_the_position_is_beyond_what_the_query_does_not_match(store: Any) -> None:
     put(store, "account-1", Opened("ann"), Deposited(1))
     last = put(store, "order-1", Deposited(3))
