@@ -103,9 +103,8 @@ def test_rows_and_position_agree_when_runners_are_killed(place: tuple[str, str])
     store.close()
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)
 def test_inline_views_agree_with_the_events_when_programs_are_killed(place: tuple[str, str]) -> None:
-    if place[0].startswith("kafka"):
-        pytest.skip("events in a topic have no views inline")
     server = place[0].rpartition("table=")[0].rstrip("?&")
     for _ in range(2):
         workers = [run_worker(place, "inline") for _ in range(2)]
