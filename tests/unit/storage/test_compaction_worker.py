@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 
 import pytest
 
@@ -115,3 +116,11 @@ def test_a_job_and_its_result_survive_json():
             "bytes_written": 2,
         }
     ).groups[0].aborted == ((1, 2, 3, 4),)
+
+
+def test_the_compiled_map_is_used_where_it_works_and_the_dictionary_elsewhere(monkeypatch):
+    assert type(job._best_map(10)).__name__ == "OffsetTable"
+    monkeypatch.setattr("headrace.storage.compaction.columnar.select_records", None)
+    assert type(job._best_map(10)).__name__ == "OffsetMap"
+    monkeypatch.setitem(sys.modules, "headrace.storage.compaction.columnar", None)
+    assert type(job._best_map(10)).__name__ == "OffsetMap"

@@ -66,7 +66,7 @@ def decide(
     return found._replace(is_due=config.compacts and (is_dirty_enough or overdue))
 
 
-MAX_KEYS = 1_000_000  # of one pass; about 200 MB of map while it runs
+MAX_KEYS = 1_000_000  # of one pass; about 200 MB of map while it runs, 50 if it is the compiled one
 OWN_PROCESS_BYTES = 16 * 1024 * 1024  # from here on a job is worth a process
 
 Runner = Callable[[CleaningJob, FileSystem], CleaningResult]

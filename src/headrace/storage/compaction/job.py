@@ -15,9 +15,9 @@ from typing import Any
 
 from headrace.records import BodyTooLarge
 from headrace.records.compression import MAX_BODY_BYTES
-from headrace.records.record import body_of, walk
+from headrace.records.record import body_of
 from headrace.storage.atomic_file import write_all
-from headrace.storage.compaction.retained import BatchFilter, LastRecord, OffsetMap, TransactionWalk
+from headrace.storage.compaction.retained import BatchFilter, LastRecord, LatestOffsets, OffsetMap, TransactionWalk
 from headrace.storage.errors import StorageError
 from headrace.storage.filesystem import File, FileSystem, OsFileSystem
 from headrace.storage.indexes import AbortedTransaction
@@ -58,9 +58,10 @@ class CleaningResult:
     bytes_written: int
 
 
-def run(job: CleaningJob, filesystem: FileSystem) -> CleaningResult:
+def run(job: CleaningJob, filesystem: FileSystem, offsets: LatestOffsets | None = None) -> CleaningResult:
     """Do the job; a batch that is corrupt ends it with `CorruptBatch`, and nothing has changed."""
-    offsets = _map_offsets(job, filesystem)
+    offsets = OffsetMap(job.max_keys) if offsets is None else offsets
+    _map_offsets(job, filesystem, offsets)
     end_offset = offsets.latest_offset + 1
     segments = [(base, size) for base, size in job.segments if base < end_offset]
     transactions = TransactionWalk(job.aborted)
@@ -101,8 +102,7 @@ def group_segments(segments: list[tuple[int, int]], max_bytes: int, end_offset: 
     return groups
 
 
-def _map_offsets(job: CleaningJob, filesystem: FileSystem) -> OffsetMap:
-    offsets = OffsetMap(job.max_keys)
+def _map_offsets(job: CleaningJob, filesystem: FileSystem, offsets: LatestOffsets) -> None:
     offsets.latest_offset = job.dirty_offset - 1
     transactions = TransactionWalk(job.aborted)
     ends = [base for base, _ in job.segments[1:]] + [job.uncleanable_offset]
@@ -111,7 +111,7 @@ def _map_offsets(job: CleaningJob, filesystem: FileSystem) -> OffsetMap:
             continue
         for _, header, batch in scan_file(filesystem, f"{job.directory}/{file_name(base, LOG)}", size):
             if offsets.is_full:
-                return offsets
+                return
             if header.is_control:
                 transactions.is_idle_marker(header, batch)
             elif not transactions.is_aborted(header) and header.last_offset >= job.dirty_offset:
@@ -119,14 +119,11 @@ def _map_offsets(job: CleaningJob, filesystem: FileSystem) -> OffsetMap:
                     body = body_of(batch, header, MAX_BODY_BYTES)
                 except BodyTooLarge:  # from before the topic was compacted: it stays whole, and supersedes nothing
                     body = b""
-                for raw in walk(body, header.record_count) if body else ():
-                    if raw.key_size >= 0:
-                        key = body[raw.key_at : raw.key_at + raw.key_size]
-                        offsets.put(key, header.base_offset + raw.offset_delta)
+                if body:
+                    offsets.note(header, body)
             offsets.latest_offset = max(offsets.latest_offset, header.last_offset)
         # Compaction may have left a gap before the next segment: there is nothing more to come up to it.
         offsets.latest_offset = end - 1
-    return offsets
 
 
 def _clean(job: CleaningJob, filesystem: FileSystem, group: list[tuple[int, int]], batch_filter: BatchFilter) -> int:
@@ -222,4 +219,17 @@ def work_as_child() -> None:
     os.nice(5)  # whoever waits for an answer from the broker comes first
     os.fchdir(int(sys.argv[1]))
     job = _decode_job(json.load(sys.stdin))
-    json.dump(dataclasses.asdict(run(job, OsFileSystem())), sys.stdout)
+    result = run(job, OsFileSystem(), _best_map(job.max_keys))
+    json.dump(dataclasses.asdict(result), sys.stdout)
+
+
+def _best_map(max_keys: int) -> LatestOffsets:
+    """The compiled one where its packages are installed and work; the broker itself needs none of them."""
+    try:
+        from headrace.storage.compaction.columnar import OffsetTable
+
+        table = OffsetTable(max_keys, os.urandom(16))
+        table.try_out()
+    except Exception:  # noqa: BLE001 - a log that is not compacted fills a disk: whatever is wrong, the other one works
+        return OffsetMap(max_keys)
+    return table

@@ -6,32 +6,85 @@ duplicate detection are what they were. A batch with all its records is passed o
 
 from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headrace.records import BatchHeader, BodyTooLarge, Buffer, ControlType, compress, control_type_of
 from headrace.records.batch import CODEC_MASK, DELETE_HORIZON, assemble
 from headrace.records.compression import MAX_BODY_BYTES
-from headrace.records.record import RawRecord, body_of, decode, encode, walk
+from headrace.records.record import body_of, decode, encode, walk
 from headrace.storage.indexes import AbortedTransaction
 
 _KEPT_WHOLE = 32  # bytes; a longer key stands as a digest that is longer than any key kept whole, so none collides
 
 
+class Selected(NamedTuple):
+    """The records of a batch that remain."""
+
+    kept: int
+    body: bytes
+    latest_delta: int  # the largest of their timestamps
+    has_tombstone: bool  # among those that the map decides about
+
+
+class LatestOffsets(Protocol):
+    """Keys to offsets, of bounded size: a pass cleans as far as the map reaches, and the next one goes on.
+
+    `OffsetMap` is the one that needs nothing but Python, and the measure of the other (`columnar.py`).
+    """
+
+    latest_offset: int  # everything up to here is in the map
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next batch must wait for the next pass."""
+        ...
+
+    def note(self, header: BatchHeader, body: bytes) -> None:
+        """Note the keys of a batch, which is behind all noted before."""
+        ...
+
+    def select(self, header: BatchHeader, body: bytes, *, drops_tombstones: bool) -> Selected:
+        """What remains of a batch; what is behind `latest_offset` remains whole."""
+        ...
+
+
 class OffsetMap:
-    """Keys to offsets, of bounded size: a pass cleans as far as the map reaches, and the next one goes on."""
+    """A dictionary of keys."""
 
     def __init__(self, max_keys: int) -> None:
         self._max_keys = max_keys
         self._offsets: dict[bytes, int] = {}
-        self.latest_offset = -1  # everything up to here is in the map
+        self.latest_offset = -1
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     @property
     def is_full(self) -> bool:
-        """Whether the next batch must wait for the next pass."""
         return len(self._offsets) >= self._max_keys
+
+    def note(self, header: BatchHeader, body: bytes) -> None:
+        for raw in walk(body, header.record_count):
+            if raw.key_size >= 0:
+                self.put(body[raw.key_at : raw.key_at + raw.key_size], header.base_offset + raw.offset_delta)
+
+    def select(self, header: BatchHeader, body: bytes, *, drops_tombstones: bool) -> Selected:
+        kept = []
+        has_tombstone = False
+        for raw in walk(body, header.record_count):
+            offset = header.base_offset + raw.offset_delta
+            if offset <= self.latest_offset:
+                if raw.key_size < 0:  # from before the topic was compacted; there is nothing to keep it for
+                    continue
+                if self.is_superseded(body[raw.key_at : raw.key_at + raw.key_size], offset):
+                    continue
+                if raw.value_size < 0:
+                    if drops_tombstones:
+                        continue
+                    has_tombstone = True
+            kept.append(raw)
+        smaller = body if len(kept) == header.record_count else b"".join([body[raw.start : raw.end] for raw in kept])
+        return Selected(len(kept), smaller, max((raw.timestamp_delta for raw in kept), default=0), has_tombstone)
 
     def put(self, key: bytes, offset: int) -> None:
         """Note that `key` was written at `offset`, behind all noted before."""
@@ -107,7 +160,7 @@ class LastRecord(NamedTuple):
 class BatchFilter:
     def __init__(
         self,
-        offsets: OffsetMap,
+        offsets: LatestOffsets,
         transactions: TransactionWalk,
         producers: Mapping[int, LastRecord],
         *,
@@ -143,36 +196,19 @@ class BatchFilter:
             body = body_of(batch, header, MAX_BODY_BYTES)
         except BodyTooLarge:
             return batch
-        kept = []
-        has_tombstone = False
-        for raw in walk(body, header.record_count):
-            if self._keeps(header, body, raw):
-                kept.append(raw)
-                is_cleaned = header.base_offset + raw.offset_delta <= self._offsets.latest_offset
-                has_tombstone = has_tombstone or (raw.value_size < 0 and is_cleaned)
-        if not kept:
+        selected = self._offsets.select(header, body, drops_tombstones=self._is_past(header))
+        if not selected.kept:
             return self._remainder(header)
-        needs_horizon = has_tombstone and header.delete_horizon_ms is None
-        if len(kept) == header.record_count and not needs_horizon:
+        needs_horizon = selected.has_tombstone and header.delete_horizon_ms is None
+        if selected.kept == header.record_count and not needs_horizon:
             return batch
-        latest = max(raw.timestamp_delta for raw in kept) + header.base_timestamp
+        latest = selected.latest_delta + header.base_timestamp
         header = header._replace(
-            record_count=len(kept), max_timestamp=header.max_timestamp if header.is_log_append_time else latest
+            record_count=selected.kept, max_timestamp=header.max_timestamp if header.is_log_append_time else latest
         )
-        smaller = b"".join([body[raw.start : raw.end] for raw in kept])
         if needs_horizon:
-            return self._with_horizon(header, smaller)
-        return assemble(header, compress(header.codec, smaller))
-
-    def _keeps(self, header: BatchHeader, body: bytes, raw: RawRecord) -> bool:
-        offset = header.base_offset + raw.offset_delta
-        if offset > self._offsets.latest_offset:
-            return True
-        if raw.key_size < 0:  # from before the topic was compacted; without a key there is nothing to keep it for
-            return False
-        if self._offsets.is_superseded(body[raw.key_at : raw.key_at + raw.key_size], offset):
-            return False
-        return raw.value_size >= 0 or not self._is_past(header)
+            return self._with_horizon(header, selected.body)
+        return assemble(header, compress(header.codec, selected.body))
 
     def _is_past(self, header: BatchHeader) -> bool:
         horizon = header.delete_horizon_ms
