@@ -6,18 +6,20 @@ database that all processes share: what is lost, or old, costs time and nothing 
 
 What always holds: a snapshot is used only by the very fold that made it, and one that is kept apart from the events
 only if the event that it ends with is still there. Another topic of that name, or a store that was set back to a
-backup, makes it void.
+backup, makes it void, and so does an event that was redacted since.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from headrace.delivery.redaction import REDACTION
 from headrace.errors import HeadraceError
 from headrace.eventsourcing.aggregate import Aggregate
 from headrace.eventsourcing.errors import ForgottenState, InvalidCommand, UndecodableEvent
-from headrace.eventsourcing.model import Snapshot
+from headrace.eventsourcing.model import Snapshot, where
 from headrace.eventsourcing.store import EventStore, SnapshotStore
+from headrace.eventsourcing.traces import trace_tag
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -68,26 +70,35 @@ class SnapshotKeeper:
 
     def read(self, aggregate: Aggregate[S], stream: str, to: int | None) -> Restored[S] | None:
         """The state of the stream's snapshot, if there is one of this fold that is not beyond a version."""
-        found = self._kept.read_snapshot(stream, aggregate.fingerprint) if self._kept is not None else None
+        if self._kept is None:
+            return None
+        found = self._kept.read_snapshot(stream, aggregate.fingerprint)
         if found is None or (to is not None and found.version > to):
             return None
         data = found.data
         if self._is_beside:
             ident, _, data = data.partition(b"\n")
-            last = next(iter(self._events.read_stream(stream, after=found.version - 1, limit=1)), None)
-            if last is None or last.version != found.version or last.id.encode() != ident:
-                _log.warning("a snapshot is of another history, and all events are read", stream=stream)
+            if not self._is_of(stream, found.version, ident):
+                self._kept.delete_snapshots(stream)  # it would also keep newer ones out
                 return None
         opened = set[str]()
         try:
             return Restored(aggregate.load_state(data, opened), found.version, frozenset(opened))
         except ForgottenState:
-            assert self._kept is not None
             self._kept.delete_snapshots(stream)
             return None
         except UndecodableEvent as error:
             _log.warning("a snapshot cannot be read, and all events are", stream=stream, error=str(error))
             return None
+
+    def _is_of(self, stream: str, version: int, event_id: bytes) -> bool:
+        """Whether a snapshot from elsewhere is of this stream as it is: nothing of it has been redacted since."""
+        last = next(iter(self._events.read_stream(stream, after=version - 1, limit=1)), None)
+        if last is None or last.version != version or last.id.encode() != event_id:
+            _log.warning("a snapshot is of another history, and all events are read", stream=stream)
+            return False
+        redactions = where(types=[REDACTION], tags=[trace_tag(stream)])
+        return next(iter(self._events.read(redactions, after=last.position, limit=1)), None) is None
 
     def write(
         self, aggregate: Aggregate[S], stream: str, state: S, version: int, event_id: str, opened: Collection[str] = ()

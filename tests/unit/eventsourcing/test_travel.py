@@ -15,6 +15,7 @@ from headrace.eventsourcing import (
     Repository,
     Snapshots,
     StreamAppend,
+    redact,
     sqlite,
 )
 from headrace.eventsourcing.errors import InvalidCommand
@@ -177,7 +178,7 @@ class Bare:
     """A store that keeps no snapshots, and counts what is read of it."""
 
     def __init__(self) -> None:
-        self.store, self.read = MemoryStore(), 0
+        self.store, self.count = MemoryStore(), 0
 
     def __getattr__(self, name: str) -> Any:
         if "snapshot" in name:
@@ -186,7 +187,7 @@ class Bare:
 
     def read_stream(self, *what: Any, **part: Any) -> Iterator[Any]:
         for event in self.store.read_stream(*what, **part):
-            self.read += 1
+            self.count += 1
             yield event
 
 
@@ -200,9 +201,9 @@ def test_snapshots_in_another_store(tmp_path: Path) -> None:
     bank = Repository(bare, snapshots=Snapshots(every=10), snapshot_store=kept)
     for _ in range(25):
         bank.handle(account, "7", Deposit(1))
-    bare.read = 0
+    bare.count = 0
     assert bank.load(account, "7").state.balance == 25
-    assert bare.read == 6  # the five since, and the one that the snapshot ends with
+    assert bare.count == 6  # the five since, and the one that the snapshot ends with
 
     other: Any = Bare()  # another store under the same name
     there = Repository(other, snapshots=Snapshots(every=10), snapshot_store=kept)
@@ -211,6 +212,23 @@ def test_snapshots_in_another_store(tmp_path: Path) -> None:
         there.handle(account, "7", Deposit(2))
     assert there.load(account, "7").state.balance == 60
     assert bank.load(account, "7").state.balance == 25
+    kept.close()
+
+
+def test_what_was_redacted_is_in_no_snapshot_beside(store: Any, tmp_path: Path) -> None:
+    kept = sqlite(tmp_path / "snapshots.db")
+    bank = Repository(store, snapshots=Snapshots(every=2), snapshot_store=kept)
+    bank.handle(account, "7", Open("ann", gift=5))
+    assert kept.read_snapshot("account-7", account.fingerprint) is not None
+    redact(store, "account-7", 1, reason="asked for")
+    assert bank.load(account, "7", to=2).state == Account("", 5)
+    assert kept.read_snapshot("account-7", account.fingerprint) is None
+    for _ in range(4):
+        bank.handle(account, "7", Deposit(1))
+    written = kept.read_snapshot("account-7", account.fingerprint)
+    assert written is not None
+    assert b"ann" not in written.data
+    assert bank.load(account, "7").state == Account("", 9)
     kept.close()
 
 
