@@ -76,6 +76,7 @@ EMPTY = {
     "/topics": "No topics yet",
     "/groups": "No groups yet",
     "/queues": "No queues yet",
+    "/events": "No stores of events known",
     "/pipelines": "No pipelines yet",
     "/changes": "No captures yet",
     "/derived": "No derived systems yet",

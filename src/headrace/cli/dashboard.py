@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -12,7 +13,7 @@ from headrace.cli.parameters import bootstrap_option
 from headrace.cli.where import is_true, parse
 from headrace.client.address import Address
 from headrace.client.connection import ConnectionSettings
-from headrace.dashboard.settings import DEFAULT_PORT, Language, Settings
+from headrace.dashboard.settings import DEFAULT_PORT, Language, Settings, StoreSection
 from headrace.serving.access import Access
 
 
@@ -49,6 +50,11 @@ def dashboard() -> None:
     help="How often to look at the cluster, in seconds.",
 )  # fmt: skip
 @click.option("--registry", default="", metavar="URL", help="A schema registry, to show the schemas of Avro topics.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file with sections [events.NAME], whose stores are shown; code of aggregates is imported from this folder.",
+)
 @json_option
 def start(
     bootstrap: tuple[Address, ...],
@@ -57,6 +63,7 @@ def start(
     allow_writes: bool,
     interval_s: float,
     registry: str,
+    config: Path | None,
     as_json: bool,
 ) -> None:
     """Serve the dashboard until SIGTERM or Ctrl-C; prints the address to open.
@@ -79,6 +86,7 @@ def start(
         interval_s,
         ConnectionSettings(client_id="headrace-dashboard"),
         registry,
+        _read_stores(config) if config is not None else (),
     )
     server = DashboardServer(settings)
     if as_json:
@@ -86,3 +94,14 @@ def start(
     else:
         click.echo(f"headrace dashboard ready on {server.entry_url} (Ctrl-C ends)")
     server.serve()
+
+
+def _read_stores(config: Path) -> tuple[StoreSection, ...]:
+    from headrace.eventsourcing.flow import SECTION, check_section
+    from headrace.stack.document import read_sections
+
+    checked = {name: check_section(name, section) for name, section in read_sections(config, SECTION).items()}
+    return tuple(
+        StoreSection(name, given["url"], given.get("topic", ""), tuple(given.get("aggregates", ())))
+        for name, given in checked.items()
+    )

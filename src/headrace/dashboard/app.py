@@ -82,6 +82,7 @@ class Dashboard:
         finally:
             self.desk.watch.stop()
             self.desk.readers.close()
+            self.desk.events.close()
 
     def end_streams(self) -> None:
         """Tell every stream to end, from any thread: by themselves they never do."""

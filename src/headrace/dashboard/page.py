@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from headrace.client.cluster import PATIENT, Cluster
 from headrace.dashboard.errors import NotThere
+from headrace.dashboard.event_stores import EventStores
 from headrace.dashboard.settings import Settings
 from headrace.dashboard.snapshot import Snapshot
 from headrace.dashboard.stream import Readers
@@ -32,6 +33,7 @@ class Desk:
         self.settings = settings
         self.watch = Watch(settings)
         self.readers = Readers(settings)
+        self.events = EventStores(settings)
         self._remembered: dict[object, tuple[float, Any]] = {}
 
     @property
@@ -55,11 +57,15 @@ class Desk:
 
     async def ask_seldom(self, key: object, seconds: float, question: Callable[[Cluster], R]) -> R:
         """The same, but an answer is good for a while: a page that is shown live does not ask each time."""
+        return await self.remember(key, seconds, lambda: self.ask(question))
+
+    async def remember(self, key: object, seconds: float, find: Callable[[], Awaitable[R]]) -> R:
+        """What was found a moment ago, or is now."""
         now_s = time.monotonic()
         known = self._remembered.get(key)
         if known and known[0] > now_s:
             return known[1]  # type: ignore[no-any-return]
-        answer = await self.ask(question)
+        answer = await find()
         self._remembered.pop(key, None)
         self._remembered[key] = (now_s + seconds, answer)
         while len(self._remembered) > _MAX_REMEMBERED:

@@ -1,7 +1,7 @@
 """How a dashboard is started: where it looks, where it listens, and what it may do."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.client.address import Address
 from headrace.client.connection import PLAIN, ConnectionSettings
@@ -23,6 +23,16 @@ class Language:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreSection:
+    """A store of events, as a section `[events.NAME]` names it."""
+
+    name: str
+    url: str = field(repr=False)  # it may hold a password
+    topic: str = ""  # that its events flow to
+    aggregates: tuple[str, ...] = ()  # MODULE:NAME of the user's code
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything about one dashboard."""
 
@@ -34,6 +44,7 @@ class Settings:
     interval_s: float = 2.0
     connection: ConnectionSettings = PLAIN
     registry: str = ""  # the URL of a schema registry; without one, schemas are read from the cluster's own topic
+    stores: tuple[StoreSection, ...] = ()  # of events, besides topics of the cluster that keep some
 
     def __post_init__(self) -> None:
         if self.allow_writes and not self.access.asks:

@@ -18,7 +18,8 @@ from headrace.model import TopicPartition
 from tests.unit.dashboard.dashboard_cases import NOW, dashboard, group, lag, queue, read, snapshot, state, topic
 
 PATHS = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/groups/billing", "/queues",
-         "/queues/emails", "/pipelines", "/pipelines/revenue", "/changes", "/derived", "/views", "/alerts")  # fmt: skip
+         "/queues/emails", "/events", "/pipelines", "/pipelines/revenue", "/changes", "/derived", "/views",
+         "/alerts")  # fmt: skip
 PROGRESS = {"job": "revenue", "batch": 4, "rows": 10, "watermark": "2026-05-01T11:59:00.000Z", "late_rows": 3}
 
 

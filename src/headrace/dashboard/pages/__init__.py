@@ -1,6 +1,7 @@
 """The pages, in the order of the menu. A new capability adds its page, its template, and a line here."""
 
 from headrace.dashboard.page import Page
+from headrace.dashboard.pages.events import EVENTS, STORE, STREAM
 from headrace.dashboard.pages.groups import GROUP, GROUPS
 from headrace.dashboard.pages.overview import ALERTS, MAP, OVERVIEW
 from headrace.dashboard.pages.parts import CAPTURES, DERIVED, VIEWS
@@ -10,6 +11,6 @@ from headrace.dashboard.pages.records import RECORDS
 from headrace.dashboard.pages.topics import SCHEMA, TOPIC, TOPICS
 
 PAGES: tuple[Page, ...] = (
-    OVERVIEW, TOPICS, RECORDS, SCHEMA, TOPIC, GROUPS, GROUP, QUEUES, QUEUE, MAP, PIPELINES, PIPELINE, CAPTURES, DERIVED,
-    VIEWS, ALERTS,
+    OVERVIEW, TOPICS, RECORDS, SCHEMA, TOPIC, GROUPS, GROUP, QUEUES, QUEUE, EVENTS, STREAM, STORE, MAP, PIPELINES,
+    PIPELINE, CAPTURES, DERIVED, VIEWS, ALERTS,
 )  # fmt: skip

@@ -4,10 +4,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from headrace import extras
+from headrace.connect.sections import escaped
 from headrace.dashboard.settings import DEFAULT_PORT
+from headrace.eventsourcing.flow import SECTION as EVENTS
 from headrace.serving.sessions import fresh_key
 from headrace.stack.keys import ACCESS_KEYS, Complaint, Key, access_arguments, check_access, port
-from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
+from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Stack
 from headrace.stack.kinds.broker import NAME as BROKER
 from headrace.stack.kinds.broker import first_needs, with_audit
 from headrace.stack.lines import read_server
@@ -29,15 +31,21 @@ def _members(stack: Stack) -> Iterable[Member]:
     # Made here once, so that a dashboard which starts again still lets in who has it open.
     asks = values.get("tokens") or (stack.one(BROKER) or {}).get("security") == "on"
     token = values.get("token") or (fresh_key() if values["allow_writes"] and not asks else "")
-    yield Member(NAME, NAME, lambda bootstrap: _command(values, token, bootstrap), first_needs(stack), read=read_server)
+    stores = {name: escaped(section) for name, section in stack.several(EVENTS).items()}
+    yield Member(
+        NAME, NAME, lambda bootstrap: _command(values, token, stores, bootstrap), first_needs(stack), read=read_server
+    )
 
 
-def _command(values: Mapping[str, Any], token: str, bootstrap: str) -> Command:
+def _command(values: Mapping[str, Any], token: str, stores: Mapping[str, Any], bootstrap: str) -> Command:
     arguments = ["dashboard", "start", "--json", "--bootstrap", bootstrap]
     arguments += ["--port", str(values["port"]), "--every", str(values["every_s"]), *access_arguments(values)]
     arguments += ["--allow-writes"] if values["allow_writes"] else []
     arguments += ["--registry", values["registry"]] if values.get("registry") else []
-    return Command((*COMMAND, *arguments), environment={"HEADRACE_DASHBOARD_TOKEN": token} if token else {})
+    environment = {"HEADRACE_DASHBOARD_TOKEN": token} if token else {}
+    if not stores:
+        return Command((*COMMAND, *arguments), environment=environment)
+    return Command((*COMMAND, *arguments, "--config", CONFIG), {EVENTS: stores}, environment)
 
 
 KIND = Kind(

@@ -1,0 +1,118 @@
+"""The pages of events on real stores: streams, events, states step by step; and what is wrong, in a sentence."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from headrace.cli.dashboard import language
+from headrace.client.address import parse_bootstrap
+from headrace.dashboard.app import Dashboard
+from headrace.dashboard.settings import Settings
+from tests.integration.shown_bank import shown_bank
+from tests.integration.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with shown_bank(tmp_path_factory.mktemp("bank")) as (bootstrap, sections):
+        board = Dashboard(Settings(parse_bootstrap(bootstrap), language(), interval_s=0.2, stores=sections))
+        with TestClient(board.app, "http://127.0.0.1:8088") as client:
+            wait_until(lambda: board.desk.state.snapshot is not None, "the cluster is not seen")
+            yield client
+
+
+def ask(client: TestClient, path: str, status: int = 200) -> Any:
+    assert client.get(path).status_code == status
+    answer = client.get(f"/api{path}")
+    assert answer.status_code == status
+    return answer.json()
+
+
+def test_all_stores_that_are_known(client: TestClient) -> None:
+    rows = {row["name"]: row for row in ask(client, "/events")["rows"]}
+    assert rows.keys() == {"bank", "broken", "missing", "topic:own-events"}
+    assert (rows["bank"]["position"], rows["bank"]["topic"], rows["bank"]["problem"]) == (127, "bank.events", "")
+    assert "there is no file" in rows["missing"]["problem"]
+    assert rows["topic:own-events"]["position"] == 1
+
+
+def test_streams_by_category_and_by_page(client: TestClient) -> None:
+    found = ask(client, "/events/bank")
+    assert [each["name"] for each in found["categories"]] == ["account", "customer"]
+    assert [(row["name"], row["version"]) for row in found["rows"]] == [
+        ("account-1", 4),
+        ("account-13", 2),
+        ("account-2", 120),
+        ("customer-a/b?", 1),
+    ]
+    found = ask(client, "/events/bank?category=customer")
+    assert [row["name"] for row in found["rows"]] == ["customer-a/b?"]
+    assert ask(client, found["rows"][0]["link"])["last"] == 1
+    assert [row["name"] for row in ask(client, "/events/topic:own-events")["rows"]] == ["thing-1"]
+    request = ask(client, "/events/bank?correlation=r-1")["events"]
+    assert len(request) == 50
+    assert request[0]["stream"] == "account-1"
+
+
+def test_events_with_their_causes_and_sealed_values(client: TestClient) -> None:
+    found = ask(client, "/events/bank/account-1")
+    assert [event["version"] for event in found["events"]] == [4, 3, 2, 1]
+    opened, deposited = found["events"][-1], found["events"][-2]
+    assert (opened["type"], opened["tags"], opened["headers"]) == ("opened", ["owner:ann"], {"who": "me"})
+    assert json.loads(opened["data"]) == {"owner": "ann"}
+    assert (deposited["causation_id"], deposited["command_id"]) == (opened["id"], "c-1")
+    assert f'href="#event-{opened["id"]}"' in client.get("/events/bank/account-1").text
+    (named,) = ask(client, "/events/bank/customer-a%2Fb%3F")["events"]
+    assert json.loads(named["data"]) == {"name": "sealed"}
+    assert "xxxx" not in client.get("/events/bank/customer-a%2Fb%3F").text
+
+
+def test_a_long_stream_comes_in_pages(client: TestClient) -> None:
+    found, versions = ask(client, "/events/bank/account-2"), []
+    while True:
+        versions += [event["version"] for event in found["events"]]
+        if not found["older"]:
+            break
+        found = ask(client, found["older"])
+    assert versions == list(range(120, 0, -1))
+    assert 60 in {event["version"] for event in ask(client, "/events/bank/account-2?version=60")["events"]}
+
+
+def changed(step: Any) -> dict[str, tuple[Any, Any]]:
+    found = step["difference"]["columns"]
+    return {one["name"]: (one["before"], one["after"]) for one in found if one["before"] != one["after"]}
+
+
+def test_an_aggregate_is_stepped_through_forward_and_back(client: TestClient) -> None:
+    step = ask(client, "/events/bank/account-1?version=1")["state_step"]
+    assert (changed(step), step["back"]) == ({"owner": ("", "ann")}, "")
+    step = ask(client, step["forward"].partition("#")[0])["state_step"]
+    assert changed(step) == {"balance": ("0", "30"), "entries[0]": (None, "30"), "entries": ("[]", None)}
+    step = ask(client, step["end"].partition("#")[0])["state_step"]
+    assert (step["version"], step["forward"], changed(step)["balance"]) == (4, "", ("35", "42"))
+    step = ask(client, step["back"].partition("#")[0])["state_step"]
+    assert (step["version"], changed(step)["balance"]) == (3, ("30", "35"))
+    assert "<ins>35</ins>" in client.get("/events/bank/account-1?version=3").text
+    assert ask(client, "/events/topic:own-events/thing-1")["state_step"] is None
+
+
+def test_what_is_wrong_is_a_sentence_and_the_events_are_there(client: TestClient) -> None:
+    found = ask(client, "/events/bank/account-13?version=2")
+    assert "fails with ValueError: an unlucky number" in found["state_step"]["problem"]
+    assert len(found["events"]) == 2
+    found = ask(client, "/events/broken/account-1")
+    assert "has no aggregate 'acount'" in found["state_step"]["problem"]
+    assert len(found["events"]) == 4
+    assert "there is no file" in ask(client, "/events/missing")["problem"]
+    for path in ("/events/nobody", "/events/bank/account-99", "/events/nobody/x-1"):
+        ask(client, path, 404)
+    ask(client, "/events/bank/account-1?version=-1&before=x")
+
+
+def test_looking_writes_nothing(client: TestClient) -> None:
+    before = ask(client, "/events")["rows"][0]["position"]
+    ask(client, "/events/bank/account-2?version=100")
+    assert ask(client, "/events")["rows"][0]["position"] == before
