@@ -42,6 +42,22 @@ def deposited(state: Account, event: Deposited) -> Account:
     if event.amount == 13:
         raise ValueError("an unlucky number")
     return replace(state, balance=state.balance + event.amount, entries=(*state.entries, event.amount))
+
+@event("named", subject="customer", personal={"name": "(personal)"})
+@dataclass(frozen=True)
+class Named:
+    customer: str
+    name: str
+
+@dataclass(frozen=True)
+class Customer:
+    name: str = ""
+
+customer = Aggregate("customer", Customer)
+
+@customer.evolve
+def named(state: Customer, event: Named) -> Customer:
+    return Customer(event.name)
 """
 
 
@@ -53,7 +69,7 @@ def events(*amounts: int) -> list[NewEvent]:
 def shown_bank(folder: Path) -> Iterator[tuple[str, tuple[StoreSection, ...]]]:
     """The address of a broker, and the sections of stores; this process is in the folder with the code meanwhile."""
     (folder / "event_page_bank.py").write_text(CODE)
-    url = f"sqlite:///{folder}/bank.db"
+    url = "sqlite:///bank.db"
     patch = pytest.MonkeyPatch()
     patch.chdir(folder)
     patch.syspath_prepend(folder)
@@ -65,15 +81,15 @@ def shown_bank(folder: Path) -> Iterator[tuple[str, tuple[StoreSection, ...]]]:
         store.append([StreamAppend("account-1", [opened, cause, *events(5, 7)])], command_id="c-1")
         store.append([StreamAppend("account-2", events(*[1] * 120))])
         store.append([StreamAppend("account-13", events(1, 13))])
-        sealed = json.dumps({"name": f"sealed:1:{'k' * 22}:{'x' * 40}"}).encode()
+        sealed = json.dumps({"customer": "a", "name": f"sealed:1:{'k' * 22}:{'x' * 40}"}).encode()
         store.append([StreamAppend("customer-a/b?", [NewEvent("named", sealed)])])
         own.append([StreamAppend("thing-1", events(1))])
         yield (
             at,
             (
-                StoreSection("bank", url, "bank.events", ("event_page_bank:account",)),
+                StoreSection("bank", url, "bank.events", ("event_page_bank:account", "event_page_bank:customer")),
                 StoreSection("broken", url, "", ("event_page_bank:acount",)),
-                StoreSection("missing", f"sqlite:///{folder}/missing.db"),
+                StoreSection("missing", "sqlite:///missing.db"),
             ),
         )
         assert not (folder / "missing.db").exists(), "looking makes nothing"

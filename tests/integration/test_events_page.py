@@ -65,8 +65,9 @@ def test_events_with_their_causes_and_sealed_values(client: TestClient) -> None:
     assert json.loads(opened["data"]) == {"owner": "ann"}
     assert (deposited["causation_id"], deposited["command_id"]) == (opened["id"], "c-1")
     assert f'href="#event-{opened["id"]}"' in client.get("/events/bank/account-1").text
-    (named,) = ask(client, "/events/bank/customer-a%2Fb%3F")["events"]
-    assert json.loads(named["data"]) == {"name": "sealed"}
+    found = ask(client, "/events/bank/customer-a%2Fb%3F")
+    assert json.loads(found["events"][0]["data"]) == {"customer": "a", "name": "sealed"}
+    assert changed(found["state_step"]) == {"name": ("", "(personal)")}
     assert "xxxx" not in client.get("/events/bank/customer-a%2Fb%3F").text
 
 

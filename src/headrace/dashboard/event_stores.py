@@ -27,11 +27,12 @@ from headrace.eventsourcing.errors import EventSourcingError
 from headrace.eventsourcing.loading import load_stream
 from headrace.eventsourcing.model import ALL, StoredEvent, StreamInfo, category_of, where
 from headrace.eventsourcing.opening import open_store
-from headrace.eventsourcing.snapshots import SnapshotKeeper, Snapshots
 from headrace.eventsourcing.sql import SqlEventStore
-from headrace.eventsourcing.store import EventStore, SnapshotStore
+from headrace.eventsourcing.store import EventStore
 from headrace.eventsourcing.travel import state_as_json
 from headrace.extras import import_named
+from headrace.forgetting.keyring import FORGOTTEN, Keyring
+from headrace.forgetting.sealed import parse
 
 TOPIC: Final = "topic:"  # begins the name of a store that is a topic of the cluster
 STREAMS: Final = 100  # on a page
@@ -58,6 +59,16 @@ class StateStep(NamedTuple):
 
     before: Any
     after: Any
+
+
+class NoKeys(Keyring):
+    """Opens nothing: what is personal stays sealed in a page, and has its stand-in in a state."""
+
+    def __init__(self) -> None:
+        pass
+
+    def open_value(self, text: object, *, field: str, subject: str = "") -> Any:  # noqa: ARG002 - nothing is opened
+        return text if parse(text) is None else FORGOTTEN
 
 
 class EventStores:
@@ -127,7 +138,9 @@ class EventStores:
         with self._lock:
             if target not in self._aggregates:
                 try:
-                    self._aggregates[target] = import_named(target, "aggregate", lambda one: isinstance(one, Aggregate))
+                    found = import_named(target, "aggregate", lambda one: isinstance(one, Aggregate))
+                    found.types.use_keys(NoKeys())
+                    self._aggregates[target] = found
                 except HeadraceError as error:
                     self._aggregates[target] = error
             return self._aggregates[target]
@@ -157,14 +170,13 @@ class EventStores:
                 state, _ = aggregate.fold(state, store.read_stream(stream, after=start, to=version))
                 self._keep((name, stream, version), state)
                 return state
-        keeper = SnapshotKeeper(store, Snapshots(every=1), None) if isinstance(store, SnapshotStore) else None
-        restored = keeper.read(aggregate, stream, version) if keeper else None
-        if version - (restored.version if restored else 0) > _MOST_FOLDED:
+        if version > _MOST_FOLDED:
             raise EventSourcingError(
                 f"the state as of version {version} is a fold of more than {_MOST_FOLDED:,} events: see headrace "
-                "events replay, or have the application keep snapshots"
+                "events replay"
             )
-        state = load_stream(store, aggregate, stream, keeper, version).state
+        # Without snapshots, which may hold what is sealed in events.
+        state = load_stream(store, aggregate, stream, None, version).state
         self._keep((name, stream, version), state)
         return state
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.stack.errors import NoSuchMember
+from headrace.stack.errors import InvalidStack, NoSuchMember
 from headrace.stack.kind import CONFIG, Member, Stack
 from headrace.stack.kinds import broker, pipelines
 from headrace.stack.lines import Said, read_condition, read_server
@@ -84,6 +84,22 @@ def test_secrets_are_not_arguments() -> None:
     token = page.environment["HEADRACE_DASHBOARD_TOKEN"]
     assert len(token) >= 16
     assert token not in " ".join(page.arguments)
+
+
+def test_a_store_of_events_flows_if_it_has_a_topic_and_is_shown_anyway() -> None:
+    text = "[events.bank]\nurl = 'postgresql://u:secret@h/d'\ntopic = 'bank.events'\naggregates = ['bank:account']\n"
+    text = f"{TEXT}\n{text}[events.own]\nurl = 'kafka://127.0.0.1:9092/own'\n"
+    names = [one.name for one in members_of(stack(text)) if one.name.startswith("events.")]
+    assert names == ["events.bank"]
+    flow, page = member("events.bank", text).command(AT), member("dashboard", text).command(AT)
+    assert " ".join(flow.arguments).endswith(f"events flow bank --config {CONFIG} --bootstrap {AT} --json")
+    assert "secret" not in " ".join((*flow.arguments, *page.arguments))
+    assert page.config is not None
+    assert page.config["events"].keys() == {"bank", "own"}
+    assert page.arguments[-2:] == ("--config", CONFIG)
+    with pytest.raises(InvalidStack, match=r"\[events.bank\] url: 'mysql:…' is not the address") as caught:
+        stack(text.replace("postgresql://", "mysql://"))
+    assert "secret" not in str(caught.value)
 
 
 def test_who_is_let_in_is_handed_over() -> None:
