@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from headrace.eventsourcing.archives import archive
+from headrace.eventsourcing.erasure import redact
 from headrace.eventsourcing.errors import StoreUnavailable, UnsupportedFormat
+from headrace.eventsourcing.model import Snapshot
 from headrace.eventsourcing.sqlite_store import sqlite
 from headrace.testing.contracts.event_erasure import ErasureContract, SealContract
-from headrace.testing.contracts.events import EventStoreContract, SnapshotStoreContract, put
+from headrace.testing.contracts.events import EventStoreContract, SnapshotStoreContract, made, put
 
 
 class TestSqlite(EventStoreContract, SnapshotStoreContract, SealContract, ErasureContract):
@@ -66,3 +69,27 @@ def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
         store = sqlite(tmp_path / f"{number}.db")
         assert [each.version for each in store.read_stream("a")] == list(range(1, 9))
         store.close()
+
+
+@pytest.mark.parametrize("size", [10, 3_000, 50_000], ids=["in a cell", "in a page", "in pages of its own"])
+def test_what_was_redacted_or_archived_is_not_left_in_a_file(tmp_path: Path, size: int) -> None:
+    """Not in the database, and not in its write-ahead log; of snapshots neither."""
+    store, other = sqlite(tmp_path / "events.db"), sqlite(tmp_path / "events.db")
+    secrets = [b"<secret %d>" % number * (size // 10) for number in range(4)]
+    for secret in secrets:
+        put(store, "a", made("x", secret), made("x", b"other" * 100))
+    store.write_snapshot("a", Snapshot(7, "fold", secrets[0]))
+    list(other.read())  # a connection that stays open, and holds nothing
+
+    def are_left() -> list[bool]:
+        files = b"".join(each.read_bytes() for each in tmp_path.iterdir())
+        return [secret[:10] in files for secret in secrets]
+
+    assert are_left() == [True] * 4
+    redact(store, "a", 1, reason="r")
+    assert are_left() == [False, True, True, True]
+    archive(store, "a", below=6, to=None, needs_state=False)
+    assert are_left() == [False, False, False, True]
+    assert other.find_snapshot("a") is None
+    store.close()
+    other.close()
