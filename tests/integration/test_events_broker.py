@@ -23,7 +23,7 @@ from headrace.eventsourcing.model import NewEvent, StreamAppend
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records import Codec, Header, Record, build_batch, headers_in, records_of
-from headrace.testing.contracts.event_erasure import RefusedErasureContract, SealContract
+from headrace.testing.contracts.event_erasure import RedactionContract, RefusedArchivingContract, SealContract
 from headrace.testing.contracts.events import EventStoreContract
 from tests.reading import read_committed
 
@@ -55,7 +55,7 @@ def where(cluster: Cluster) -> TopicPartition:
     return TopicPartition(topic, 0)
 
 
-class TestBrokerEventStore(EventStoreContract, SealContract, RefusedErasureContract):
+class TestBrokerEventStore(EventStoreContract, RedactionContract, RefusedArchivingContract, SealContract):
     @pytest.fixture
     def open_store(self, bootstrap: str) -> Callable[[], Any]:
         topic = f"events-{next(_NUMBERS)}"

@@ -13,7 +13,7 @@ from headrace.client.cluster import Cluster
 from headrace.eventsourcing.kafka_store import KafkaEventStore
 from headrace.eventsourcing.model import NewEvent, StreamAppend, where
 from headrace.storage import event_index
-from headrace.testing.contracts.event_erasure import RefusedErasureContract, SealContract
+from headrace.testing.contracts.event_erasure import RefusedArchivingContract, RefusedRedactionContract, SealContract
 from headrace.testing.contracts.events import EventStoreContract
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-class TestKafkaEventStore(EventStoreContract, SealContract, RefusedErasureContract):
+class TestKafkaEventStore(EventStoreContract, RefusedArchivingContract, RefusedRedactionContract, SealContract):
     @pytest.fixture
     def open_store(self, bootstrap: str) -> Callable[[], Any]:
         topic = f"events-{next(_NUMBERS)}"

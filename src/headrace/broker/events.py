@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
@@ -34,7 +35,9 @@ from headrace.delivery.events import (
     find_versions,
     read_event,
     stream_term,
+    type_term,
 )
+from headrace.delivery.redaction import REDACTION, make_stand_in, read_redaction
 from headrace.protocol.errors import ErrorCode
 from headrace.records import BatchHeader, Record, RecordsError, build_batch, headers_in, records_of
 from headrace.records.record import body_of, decode
@@ -45,11 +48,13 @@ from headrace.storage.event_index import (
     EventIndex,
     IndexFailed,
     LiveIndex,
+    LiveReader,
     is_damage,
     remove_index,
 )
 from headrace.storage.filesystem import OsFileSystem
 from headrace.storage.log import Log
+from headrace.storage.redaction import replace_values
 from headrace.telemetry.logs import get_logger
 
 if TYPE_CHECKING:
@@ -59,6 +64,7 @@ _SUFFIX: Final = ".events"
 _MOST_IN_MEMORY: Final = 16 * PORTION  # entries; if the disk is slower than that, producers have to wait
 _BUILT_BYTES: Final = 1024 * 1024  # of the log, that are read at once to make the index from it
 _READ_BYTES: Final = 32 * 1024
+_TRACES_AT_ONCE: Final = 256
 _log = get_logger(__name__)
 
 
@@ -86,7 +92,9 @@ class PartitionEvents:
         self._news = asyncio.Event()
         self._is_entered = False
         self._is_failing = False
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._traces = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._run()), loop.create_task(self._redact())]
 
     # --- following the log
 
@@ -169,8 +177,41 @@ class PartitionEvents:
             await self._runtime.in_background(write)
             live.end_portion()
 
+    # --- redaction
+
+    def redact_soon(self) -> None:
+        """Traces were appended: what they say is done as soon as they are durable."""
+        self._traces.set()
+
+    async def _redact(self) -> None:
+        """Carry out what traces in the log ask for; at the start all of them, for a crash may have come first."""
+        log, runtime = self._log, self._runtime
+        place, cuts = 0, log.cuts
+        while True:
+            await self.wait()
+            if self._is_over or self._live is None:
+                return
+            self._traces.clear()
+            if log.cuts != cuts:
+                place, cuts = 0, log.cuts
+            live, end = self._live, self._live.end
+            try:
+                await when_durable(runtime, log, end)
+                reader = live.reader(elsewhere=True)
+                now_ms = runtime.clock.now_ms()
+                await runtime.in_background(partial(redact_events, log, reader, place, end, now_ms))
+            except LogDeleted:
+                return
+            except (Lost, StorageError, IndexFailed, OSError, RecordsError) as error:
+                _log.error("events cannot be redacted now", log=str(log.topic_partition), reason=str(error))
+                await asyncio.sleep(RETRY_S)
+                continue
+            place = end
+            await self._traces.wait()
+
     def close(self) -> None:
-        self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     def let_go(self) -> None:
         """Close the index, when nobody works with it any more."""
@@ -241,6 +282,33 @@ class PartitionEvents:
             before = min(before, selection.before)
         records, next_offset = _collect(batches, offsets, max_bytes, before)
         return Selected(records, next_offset, version)
+
+
+def redact_events(log: Log, reader: LiveReader, first: int, before: int, now_ms: int) -> None:
+    """Replace the data of events that traces between two offsets are about, unless that was done before.
+
+    A trace is about an event before it in its own stream, with data of the digest that it names.
+    """
+    term, values = type_term(REDACTION), dict[int, bytes]()
+    while places := reader.find(term, first, _TRACES_AT_ONCE):
+        for _, offset in places:
+            first = offset + 1
+            trace = _record_at(log, offset) if offset < before else None
+            told = read_redaction(trace.value or b"") if trace is not None else None
+            if trace is None or told is None or trace.key != told.stream.encode():
+                continue
+            for version, target in reader.find(stream_term(trace.key), told.version, 1):
+                record = _record_at(log, target) if version == told.version and target < offset else None
+                if record is not None and sha256(record.value or b"").digest() == told.digest:
+                    values[target] = make_stand_in(told.digest)
+    if values:
+        replaced = replace_values(log, values, now_ms)
+        _log.info("events were redacted", log=str(log.topic_partition), events=replaced)
+
+
+def _record_at(log: Log, offset: int) -> Record | None:
+    found = _Batches(log).find(offset)
+    return next(decode(found[0], body_of(found[1], found[0]), {offset}), None) if found is not None else None
 
 
 def _build_portion(log: Log, index: EventIndex, end: int) -> None:

@@ -48,7 +48,10 @@ _SEE_CLUSTER = (DESCRIBE, CLUSTER)  # or the operations that are allowed on it a
 
 _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     # records
-    ApiKey.PRODUCE: (produce.handle, Needs(transactional_id=WRITE, each={TOPIC: WRITE})),
+    ApiKey.PRODUCE: (
+        produce.handle,
+        Needs(transactional_id=WRITE, each={TOPIC: WRITE}, also=frozenset({(DELETE, TOPIC)})),  # to redact events
+    ),
     ApiKey.FETCH: (fetch.handle, Needs(each={TOPIC: READ})),
     ApiKey.LIST_OFFSETS: (partitions.list_offsets, Needs(each={TOPIC: DESCRIBE})),
     ApiKey.DELETE_RECORDS: (partitions.delete_records, Needs(each={TOPIC: DELETE})),
@@ -173,7 +176,7 @@ _APIS: dict[ApiKey, tuple[Run, Needs]] = {
     ApiKey.DESCRIBE_PRODUCERS: (partitions.describe_producers, Needs(each={TOPIC: READ})),
 }
 
-# Topics that Metadata makes are recorded where they are made: its answer does not tell.
+# Topics that Metadata makes, and events that Produce redacts, are recorded where it is done: answers do not tell.
 CHANGES: dict[ApiKey, Changes] = {
     ApiKey.CREATE_TOPICS: changes.topics_created,
     ApiKey.DELETE_TOPICS: changes.topics_deleted,

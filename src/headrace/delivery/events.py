@@ -54,6 +54,10 @@ def command_term(command: bytes) -> Term:
     return _term(b"c", command)
 
 
+def type_term(kind: str) -> Term:
+    return _term(b"t", kind.encode())
+
+
 # --- queries
 
 

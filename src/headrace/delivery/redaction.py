@@ -8,7 +8,7 @@ event (`eventsourcing/seals.py`) is what it was.
 import json
 import re
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 REDACTION: Final = "headrace:redaction"  # the type of the event that says so, in the stream of what was redacted
 STAND_IN: Final = b'{"headrace:redacted":"'
@@ -33,12 +33,20 @@ def digest_of(data: bytes) -> bytes:
     return sha256(data).digest()
 
 
-def read_redaction(data: bytes) -> tuple[str, int, bytes] | None:
-    """Which event a trace says was redacted: its stream, its version, and the digest of its data."""
+class Told(NamedTuple):
+    """Which event a trace is about."""
+
+    stream: str
+    version: int
+    digest: bytes  # of its data
+
+
+def read_redaction(data: bytes) -> Told | None:
+    """Which event a trace says was redacted; None if it does not."""
     try:
         match json.loads(data):
             case {"stream": str(stream), "version": int(version), "sha256": str(digest)}:
-                return stream, version, bytes.fromhex(digest)
+                return Told(stream, version, bytes.fromhex(digest))
     except (ValueError, RecursionError):
         pass
     return None

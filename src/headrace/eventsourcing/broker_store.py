@@ -17,6 +17,7 @@ from headrace.client.errors import ClientError, Refused, UnknownTopic
 from headrace.client.events import FEATURE, Selected, append_events, select_events
 from headrace.client.offsets import LATEST, list_offsets
 from headrace.delivery.events import Selection
+from headrace.delivery.redaction import REDACTION, read_redaction
 from headrace.eventsourcing.errors import (
     BoundaryConflict,
     Conflict,
@@ -49,6 +50,7 @@ from headrace.eventsourcing.model import (
 from headrace.eventsourcing.pool import Pool
 from headrace.eventsourcing.store import OnProgress
 from headrace.eventsourcing.stream_list import list_streams_in
+from headrace.eventsourcing.traces import trace_tag
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records import build_batch
@@ -63,6 +65,8 @@ KEPT: Final = {
 }
 _LAST: Final = 2**62
 _POLL_S: Final = 0.5
+_REDACTION_S: Final = 60.0  # the broker writes a segment anew
+_LOOK_S: Final = 0.01
 _SELECTED_BYTES: Final = 16 * 1024, 1024 * 1024  # at least and at most, in an answer
 _EVENT_BYTES: Final = 1024  # as a guess
 _WINDOW, _LARGEST_WINDOW = 128, 16 * 1024  # events that are read at once from the end on
@@ -95,9 +99,9 @@ class ClusterPool(Pool[Cluster]):
 class UnchangingTopic:
     """What stores in topics say about erasure: a log is not changed, and loses no more than its beginning."""
 
-    def redact(self, event: StoredEvent, stand_in: bytes, trace: NewEvent) -> NoReturn:  # noqa: ARG002
-        raise ErasureRefused(f"{event} is in a topic, whose records are never changed: keep events that may have to be "
-                             "redacted in SQLite or PostgreSQL, or encrypt what they hold")  # fmt: skip
+    def redact(self, event: StoredEvent, stand_in: bytes, trace: NewEvent) -> Appended:  # noqa: ARG002
+        raise ErasureRefused(f"{event} is in a Kafka that never changes a record: keep events that may have to be "
+                             "redacted in SQLite, in PostgreSQL or on a Headrace broker")  # fmt: skip
 
     def archive(
         self,
@@ -216,6 +220,39 @@ class BrokerEventStore(UnchangingTopic):
         if not events:
             return None
         return Appended(events[-1].position, {each.stream: each.version for each in events}, is_repeat=True)
+
+    # --- redaction
+
+    def redact(self, event: StoredEvent, stand_in: bytes, trace: NewEvent) -> Appended:
+        """The trace is what asks the broker for it; when that is durable the event is replaced, after a crash too."""
+        while True:
+            version = self._version_of(event.stream)
+            appended = self._find_redaction(event)
+            try:
+                if appended is None:
+                    appended = self.append([StreamAppend(event.stream, [trace], version)])
+                break
+            except Conflict:
+                continue  # perhaps another has redacted it
+        deadline = time.monotonic() + _REDACTION_S
+        while True:
+            for found in self.read_stream(event.stream, after=event.version - 1, to=event.version):
+                if found.data == stand_in:
+                    return appended
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(f"the trace is stored, and {event} is not redacted yet: see the broker's log")
+            time.sleep(_LOOK_S)
+
+    def _version_of(self, stream: str) -> int:
+        with self._pool.take() as cluster:
+            return self._version(cluster, stream)
+
+    def _find_redaction(self, event: StoredEvent) -> Appended | None:
+        for found in self.read(where(types=[REDACTION], tags=[trace_tag(event.stream)]), after=event.position):
+            told = read_redaction(found.data)
+            if told is not None and (told.stream, told.version) == (event.stream, event.version):
+                return Appended(found.position, {event.stream: found.version}, is_repeat=True)
+        return None
 
     # --- reading
 

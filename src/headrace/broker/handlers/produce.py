@@ -15,18 +15,21 @@ from dataclasses import replace
 from itertools import islice
 from struct import Struct
 
+from headrace.broker.changes import Change
 from headrace.broker.channel import SHARED_BUFFER_BYTES
 from headrace.broker.errors import BrokerError, code_of
-from headrace.broker.handler import Answer, Context, Handled
+from headrace.broker.handler import TOPIC, Answer, Context, Handled
 from headrace.broker.queues.overflow import Blocked
 from headrace.broker.topics import Topic
 from headrace.broker.transactions import Asked
 from headrace.broker.turns import Deferred, Steps
 from headrace.coordinator.transaction.events import WriterSupport
-from headrace.delivery.events import Event, InvalidEvent, read_event
+from headrace.delivery.events import Event, InvalidEvent, read_event, type_term
 from headrace.delivery.headers import InvalidHeader, read_delivery
 from headrace.delivery.overflow import Policy, Verdict
+from headrace.delivery.redaction import REDACTION, Told, read_redaction
 from headrace.errors import HeadraceError
+from headrace.protocol.api import ApiKey
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -50,12 +53,14 @@ from headrace.records import (
 )
 from headrace.records.batch import CODEC_MASK, LENGTH_OVERHEAD, MAGIC, TRANSACTIONAL
 from headrace.records.record import bounded_body_of, decode
+from headrace.security.acl import Operation
 from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 
 ALL, LEADER, NONE = -1, 1, 0
 _MAY_MOVE_BYTES = SHARED_BUFFER_BYTES  # a larger frame stays where it is until its handler is through
 _PARTITIONS_A_STEP = 16
+_REDACTION = type_term(REDACTION)
 _LOOKED_INTO_AT_ONCE_BYTES = 16 * 1024  # a compacted topic's records are looked into for their keys
 BY_ID_SINCE = 13
 _REFUSALS = {
@@ -259,13 +264,21 @@ def _check_and_store(
     """Append events if they are the next ones of their streams; nothing comes between that and the check."""
     partition = ctx.broker.events.of(topic, log.topic_partition.partition)
     try:
-        events = yield from _read_events(batch, log, now_ms)
+        events, redacted = yield from _read_events(batch, log, now_ms)
+        if redacted and not ctx.may(Operation.DELETE, TOPIC, topic.name):
+            raise ctx.deny(Operation.DELETE, TOPIC, topic.name)
         yield from partition.enter()
         try:
             repeated = yield from partition.check(header_at(batch), events)
             if repeated is None:
                 _store(ctx, log, batch, answer, request, now_ms, produce, keys_checked=True)
                 partition.note(answer.base_offset, events)
+                if redacted:
+                    partition.redact_soon()
+                    change = Change(
+                        "topic", topic.name, 0, {"redacted": [f"{each.stream} {each.version}" for each in redacted]}
+                    )
+                    ctx.record_changes(ApiKey.PRODUCE.name, [change])
                 return
         finally:
             partition.leave()
@@ -277,8 +290,8 @@ def _check_and_store(
             produce.wait_for(answer, ctx, log, repeated + 1)
 
 
-def _read_events(batch: bytes, log: Log, now_ms: int) -> Steps[list[Event]]:
-    """The events of a batch, which is an append: all or none of it."""
+def _read_events(batch: bytes, log: Log, now_ms: int) -> Steps[tuple[list[Event], list[Told]]]:
+    """The events of a batch, which is an append: all or none of it; and which others its traces have redacted."""
     validate(batch, log.config.rules, now_ms)
     header = header_at(batch)
     if header.is_transactional:
@@ -287,7 +300,8 @@ def _read_events(batch: bytes, log: Log, now_ms: int) -> Steps[list[Event]]:
             f"{log.topic_partition} keeps events, and takes no transactions: send what belongs together in one batch",
         )
     body = yield from bounded_body_of(batch, header)
-    events = []
+    events: list[Event] = []
+    redacted: list[Told] = []
     for index, record in enumerate(decode(header, body)):
         if not index % _RECORDS_A_STEP:
             yield
@@ -295,7 +309,12 @@ def _read_events(batch: bytes, log: Log, now_ms: int) -> Steps[list[Event]]:
             events.append(read_event(record))
         except InvalidEvent as error:
             raise InvalidRecord(f"record {index} of the batch is not an event: {error}") from None
-    return events
+        if _REDACTION in events[-1].terms:
+            told = read_redaction(record.value or b"")
+            if told is None or told.stream.encode() != record.key:
+                raise InvalidRecord(f"record {index} of the batch does not say which event of its stream is redacted")
+            redacted.append(told)
+    return events, redacted
 
 
 def _check_headers(batch: bytes, log: Log, now_ms: int) -> Steps[None]:

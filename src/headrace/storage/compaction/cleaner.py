@@ -141,7 +141,7 @@ def clean(
         before_swap()
         for group in result.groups:
             if log.cuts == cuts:
-                _swap_in(log, group, [by_base[base] for base in group.segments])
+                swap_in(log, group, [by_base[base] for base in group.segments])
     except BaseException as error:
         with suppress(OSError, LogDeleted):
             _remove_leftovers(job, filesystem)
@@ -155,7 +155,8 @@ def clean(
     return Cleaned(result.end_offset, result.bytes_read, result.bytes_written)
 
 
-def _swap_in(log: Log, group: CleanedGroup, old: list[Segment]) -> None:
+def swap_in(log: Log, group: CleanedGroup, old: list[Segment]) -> None:
+    """Put a file that is whole and durable in the place of the segments it was made from."""
     filesystem = log.filesystem
     base = group.segments[0]
     path = f"{log.directory}/{file_name(base, LOG)}"

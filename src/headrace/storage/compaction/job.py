@@ -131,7 +131,7 @@ def _clean(job: CleaningJob, filesystem: FileSystem, group: list[tuple[int, int]
     target = filesystem.open(path, create=True)
     try:
         target.truncate(0)
-        out = _Output(target)
+        out = Output(target)
         for base, size in group:
             for _, header, batch in scan_file(filesystem, f"{job.directory}/{file_name(base, LOG)}", size):
                 kept = batch_filter.retain(header, batch)
@@ -144,7 +144,7 @@ def _clean(job: CleaningJob, filesystem: FileSystem, group: list[tuple[int, int]
     return out.position
 
 
-class _Output:
+class Output:
     """Writes in large pieces."""
 
     def __init__(self, file: File) -> None:

@@ -153,8 +153,8 @@ class SealContract:
         store.close()
 
 
-class RefusedErasureContract:
-    """For stores in which nothing can be redacted or archived: it is said in a sentence, and nothing is changed."""
+class RefusedRedactionContract:
+    """For stores in which nothing can be redacted: it is said in a sentence, and nothing is changed."""
 
     def test_redaction_is_refused(self, store: Any) -> None:
         put(store, "a")
@@ -162,6 +162,10 @@ class RefusedErasureContract:
         with pytest.raises(ErasureRefused, match="event 1 of stream 'a'"):
             redact(store, "a", 1, reason="why not")
         assert list(store.read()) == before
+
+
+class RefusedArchivingContract:
+    """The same for archives."""
 
     def test_archiving_is_refused(self, store: Any, tmp_path: Path) -> None:
         put(store, "a", made(), made())
