@@ -226,14 +226,15 @@ class BrokerEventStore(UnchangingTopic):
     def redact(self, event: StoredEvent, stand_in: bytes, trace: NewEvent) -> Appended:
         """The trace is what asks the broker for it; when that is durable the event is replaced, after a crash too."""
         while True:
-            version = self._version_of(event.stream)
+            # As far as it can be read: a trace that is not durable yet is a conflict, and is found thereafter.
+            [last] = self.read_stream(event.stream, backward=True, limit=1)
             appended = self._find_redaction(event)
             try:
                 if appended is None:
-                    appended = self.append([StreamAppend(event.stream, [trace], version)])
+                    appended = self.append([StreamAppend(event.stream, [trace], last.version)])
                 break
             except Conflict:
-                continue  # perhaps another has redacted it
+                time.sleep(_LOOK_S)  # perhaps another has redacted it
         deadline = time.monotonic() + _REDACTION_S
         while True:
             for found in self.read_stream(event.stream, after=event.version - 1, to=event.version):
@@ -242,10 +243,6 @@ class BrokerEventStore(UnchangingTopic):
             if time.monotonic() > deadline:
                 raise StoreUnavailable(f"the trace is stored, and {event} is not redacted yet: see the broker's log")
             time.sleep(_LOOK_S)
-
-    def _version_of(self, stream: str) -> int:
-        with self._pool.take() as cluster:
-            return self._version(cluster, stream)
 
     def _find_redaction(self, event: StoredEvent) -> Appended | None:
         for found in self.read(where(types=[REDACTION], tags=[trace_tag(event.stream)]), after=event.position):
