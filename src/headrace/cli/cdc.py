@@ -27,6 +27,7 @@ from headrace.connect.sections import all_resolved
 from headrace.connect.sync.verification import Kind, Report
 from headrace.serving.access import Access
 from headrace.stack.document import read_sections
+from headrace.stack.kinds.forgetting import keys_of_file
 from headrace.status import CAPTURES, RUNNING, WAITING, Status, read_statuses
 
 _STOP_PATIENCE_S = 60.0
@@ -102,7 +103,10 @@ def _collect_rarely() -> None:
 
 
 def _load(config: Path, names: tuple[str, ...]) -> list[CaptureSettings]:
-    return [from_section(name, section) for name, section in read_sections(config, SECTION, names).items()]
+    sections = read_sections(config, SECTION, names)
+    keys = keys_of_file(config) if any("personal" in section for section in sections.values()) else None
+    seal = None if keys is None else keys.seal_late
+    return [from_section(name, section, seal) for name, section in sections.items()]
 
 
 def _one(

@@ -26,6 +26,7 @@ from headrace.connect.sync.settings import SECTION, SyncSettings, from_section
 from headrace.connect.sync.status import status_of
 from headrace.dead_letters import LetterBox, forget_letters, in_words
 from headrace.stack.document import read_sections
+from headrace.stack.kinds.forgetting import keys_of_file
 from headrace.status import WAITING
 
 file_option = config_option("The file with a section [sync.NAME] for each derived system.")
@@ -215,7 +216,9 @@ def letters(name: str, config: Path, bootstrap: tuple[Address, ...], limit: int,
 
 def load_settings(config: Path, names: Collection[str] = ()) -> list[SyncSettings]:
     """The derived systems of a file: all of them, or those that are named."""
-    return [from_section(name, section) for name, section in read_sections(config, SECTION, names).items()]
+    sections = read_sections(config, SECTION, names)
+    keys = keys_of_file(config) if any(section.get("open") for section in sections.values()) else None
+    return [from_section(name, section, keys) for name, section in sections.items()]
 
 
 def _comparison_as_json(one: Comparison, limit: int) -> dict[str, object]:

@@ -14,6 +14,7 @@ from json import loads
 from typing import Any, Final
 
 from headrace.connect.errors import InvalidConnectSetting, SourceRefused
+from headrace.connect.personal import PersonalColumns, Seal, sealed_columns
 from headrace.connect.table import CALLED, UNCHANGED, Codec, Column, Raw, Row, Table, from_wire, json_wire
 from headrace.connect.unseen import POLICIES as UNSEEN_POLICIES
 
@@ -176,6 +177,8 @@ class Filters:
     hash_salt: str = ""
     truncate_columns: Mapping[str, int] = field(default_factory=dict)  # shown up to so many characters
     key_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by a table's full name: what its key is
+    personal: Mapping[str, PersonalColumns] = field(default_factory=dict)  # by a table's full name: what is sealed
+    seal: Seal | None = field(default=None, compare=False, repr=False)  # with what, once there are keys
 
     def __post_init__(self) -> None:
         for one, other in (("include_tables", "exclude_tables"), ("include_columns", "exclude_columns")):
@@ -230,8 +233,9 @@ class Filters:
 
     def view(self, table: Table) -> tuple[tuple[int, Column], ...]:
         """The columns of a table that are shown, with their places in its rows; the key's are among them always."""
+        sealed = sealed_columns(table, self.personal.get(table.full_name), self.seal)
         return tuple(
-            (index, self.disguised(table.full_name, column))
+            (index, sealed[index] if index in sealed else self.disguised(table.full_name, column))
             for index, column in enumerate(table.columns)
             if index in table.key or self.shows(table.full_name, column.name)
         )

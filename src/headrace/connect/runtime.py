@@ -25,6 +25,7 @@ from headrace.connect.envelope import EnvelopeWriter, OutRecord
 from headrace.connect.errors import ConnectError, DeliveryExpired, RecordRefused, SourceUnavailable
 from headrace.connect.source import KnowsTables, Source, TellsFacts
 from headrace.errors import HeadraceError
+from headrace.forgetting.errors import KeyStoreUnavailable
 from headrace.protocol.errors import ErrorCode
 from headrace.retry import Backoff
 from headrace.schema_registry import RegistryUnavailable
@@ -85,7 +86,7 @@ class Runtime:
             try:
                 self._run_once()
                 return
-            except (SourceUnavailable, DeliveryExpired, ClientError, RegistryUnavailable) as error:
+            except (SourceUnavailable, DeliveryExpired, ClientError, RegistryUnavailable, KeyStoreUnavailable) as error:
                 if isinstance(error, Refused) and not _may_pass(error):
                     raise _lasting(error) from error
                 failures = 1 if self.progress.batches > committed else failures + 1
@@ -169,6 +170,8 @@ class Runtime:
 def _waiting_for(error: HeadraceError) -> str:
     if isinstance(error, RegistryUnavailable):
         return "for the schema registry"
+    if isinstance(error, KeyStoreUnavailable):
+        return "for the key store"
     return f"for the {'database' if isinstance(error, SourceUnavailable) else 'broker'}"
 
 

@@ -243,6 +243,11 @@ class Keyring:
         self._by_id[stored.key_id] = key
         return key
 
+    def refresh(self) -> None:
+        """Drop what others have forgotten, now."""
+        self._checked_at = float("-inf")
+        self._recheck()
+
     def _recheck(self) -> None:
         """Drop what others have forgotten, at most so often."""
         if time.monotonic() - self._checked_at < self._recheck_s:

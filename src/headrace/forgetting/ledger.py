@@ -25,6 +25,7 @@ class Ledger:
     cluster: Cluster
     destroyed: dict[str, int] = field(default_factory=dict)  # when, by the key's id
     done: dict[tuple[str, str], int] = field(default_factory=dict)  # rows, by key and part
+    left: dict[tuple[str, str], int] = field(default_factory=dict)  # rows that could not be found
     notes: dict[str, Any] = field(default_factory=dict)
     _topic: CompactedTopic | None = None
 
@@ -46,12 +47,14 @@ class Ledger:
                     self.notes[part] = value
             elif isinstance(value, dict) and part:
                 self.done[key_id, part] = int(value.get("rows", 0))
+                self.left[key_id, part] = int(value.get("left", 0))
             elif isinstance(value, dict):
                 self.destroyed[key_id] = int(value.get("forgotten_ms", 0))
 
     def _clear(self) -> None:
         self.destroyed.clear()
         self.done.clear()
+        self.left.clear()
         self.notes.clear()
 
     def write(self, key: str, value: Any) -> None:
@@ -65,10 +68,10 @@ class Ledger:
         self.write(key_id, {"forgotten_ms": forgotten_ms})
         self.destroyed[key_id] = forgotten_ms
 
-    def add_done(self, key_id: str, part: str, rows: int) -> None:
-        """A part has rewritten what it had opened with a key."""
-        self.write(f"{key_id}/{part}", {"rows": rows})
-        self.done[key_id, part] = rows
+    def add_done(self, key_id: str, part: str, rows: int, left: int = 0) -> None:
+        """A part has rewritten what it had opened with a key; so many rows it could not find are `left`."""
+        self.write(f"{key_id}/{part}", {"rows": rows, "left": left})
+        self.done[key_id, part], self.left[key_id, part] = rows, left
 
     def set_note(self, name: str, value: Any) -> None:
         """Something to be undone by whoever comes next, if we are killed; None once it is."""

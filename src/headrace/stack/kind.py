@@ -82,14 +82,22 @@ class Member:
 
 
 def members_by_section(
-    stack: Stack, section: str, words: tuple[str, ...], needs: tuple[str, ...], **how: Any
+    stack: Stack,
+    section: str,
+    words: tuple[str, ...],
+    needs: tuple[str, ...],
+    shared: Mapping[str, Any] | None = None,
+    **how: Any,
 ) -> Iterable[Member]:
-    """A process for each section `[section.NAME]`: the command `headrace WORDS NAME` with that section alone."""
+    """A process for each section `[section.NAME]`: the command `headrace WORDS NAME` with that section alone.
+
+    `shared` are sections that each of them is given besides.
+    """
     for name, values in stack.several(section).items():
 
         def command(bootstrap: str, name: str = name, values: object = values) -> Command:
             arguments = (*COMMAND, *words, name, "--config", CONFIG, "--bootstrap", bootstrap, "--json")
-            return Command(arguments, {section: {name: escaped(values)}})
+            return Command(arguments, {section: {name: escaped(values)}, **(shared or {})})
 
         yield Member(f"{section}.{name}", section, command, needs, read=read_condition, **how)
 

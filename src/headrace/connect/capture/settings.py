@@ -19,6 +19,7 @@ from headrace.connect.delivery import TopicSettings
 from headrace.connect.envelope import AVRO, FORMATS, JSON, TopicNames
 from headrace.connect.errors import InvalidConnectSetting
 from headrace.connect.filters import Filters
+from headrace.connect.personal import Seal, read_personal
 from headrace.connect.sections import InvalidSettingsFile, checked, shown_address
 from headrace.connect.source import Source, TableReader
 from headrace.records import Codec
@@ -152,7 +153,7 @@ _WRITING: Final[Mapping[str, type]] = {
 }  # fmt: skip
 _OWN: Final[Mapping[str, type]] = {
     "url": str, "method": str, "prefix": str, "topic": str, "partitions": int, "compression": str, "types": dict,
-    "registry": str,
+    "registry": str, "personal": dict,
 }  # fmt: skip
 
 
@@ -171,8 +172,8 @@ class CaptureSettings:
     database: str = ""  # where it is, as others may see it
 
 
-def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
-    """One section, checked; raises before anything is done."""
+def from_section(name: str, section: Mapping[str, Any], seal: Seal | None = None) -> CaptureSettings:
+    """One section, checked; raises before anything is done. Personal columns are sealed by `seal`."""
     where = f"{SECTION}.{name}"
     if "url" not in section:
         raise InvalidSettingsFile(f'section [{where}] has no url: add url = "postgresql://…"')
@@ -180,7 +181,9 @@ def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
     kind = kind_of(url, str(section.get("method", LOG)))
     known = {**_OWN, **{key: of for key, (_, of) in _FILTERS.items()}, **_WRITING, **kind.options}
     given = checked(where, section, known)
-    filters = Filters(**{_FILTERS[key][0]: value for key, value in given.items() if key in _FILTERS})
+    personal = read_personal(where, given.get("personal", {}), given.get("format", JSON))
+    chosen = {_FILTERS[key][0]: value for key, value in given.items() if key in _FILTERS}
+    filters = Filters(**chosen, personal=personal, seal=seal)
     options = _named(name, kind) | {key: value for key, value in given.items() if key in kind.options}
     writing = {key: value for key, value in given.items() if key in _WRITING}
     if "skipped_operations" in writing:

@@ -24,6 +24,8 @@ from headrace.connect.sync.meanings import (
     decimal_text,
     is_unavailable,
 )
+from headrace.forgetting.errors import Tampered, UnknownKey
+from headrace.forgetting.keyring import Keyring
 
 ENVELOPE, PLAIN = "envelope", "plain"
 JSON, TEXT, AVRO = "json", "text", "avro"
@@ -40,6 +42,7 @@ class RecordFormat:
     format: str = JSON
     registry: str = ""  # the URL of the schema registry; without one Avro's schemas are in our topic
     reader: AvroReader | None = field(default=None, compare=False, repr=False)  # of Avro, once there is a cluster
+    keys: Keyring | None = field(default=None, compare=False, repr=False)  # open what is sealed, if there are any
 
     def __post_init__(self) -> None:
         if self.value not in (ENVELOPE, PLAIN):
@@ -97,7 +100,18 @@ def read_key(key: bytes | None, form: RecordFormat) -> dict[str, Any]:
 
 
 def read_value(value: bytes | None, form: RecordFormat) -> ReadRow:
-    """What a value says about its row."""
+    """What a value says about its row, with what is sealed in it opened if there are keys."""
+    read = _read_value(value, form)
+    if form.keys is None:
+        return read
+    try:
+        after, before = (None if row is None else form.keys.open_sealed(row) for row in (read.after, read.before))
+    except (Tampered, UnknownKey) as error:
+        raise UnreadableRecord(str(error)) from error
+    return read._replace(after=after, before=before)
+
+
+def _read_value(value: bytes | None, form: RecordFormat) -> ReadRow:
     if value is None:
         return ReadRow(None)
     read = form.parsed(value, "value", is_envelope=form.value == ENVELOPE)

@@ -18,20 +18,22 @@ from headrace.client.errors import BrokerUnreachable, ClientError, Refused, Requ
 from headrace.client.offsets import bounds
 from headrace.clock import Clock, SystemClock
 from headrace.connect.sync.feed import Feed, Gathered
+from headrace.connect.sync.forgotten import Forgotten
 from headrace.connect.sync.keyless import reduce_rows
 from headrace.connect.sync.places import checked_place, publish, replaced
 from headrace.connect.sync.poison import apply_in_parts, apply_or_bury
 from headrace.connect.sync.reduction import BrokenRecord, LogRecord, each_change
 from headrace.connect.sync.registry import NEED_KEYS, make_sink
-from headrace.connect.sync.settings import SyncSettings
+from headrace.connect.sync.settings import SECTION, SyncSettings
 from headrace.dead_letters import LetterBox, forget_letters, write_letters
 from headrace.delivery.letters import Letter
 from headrace.errors import HeadraceError
+from headrace.forgetting.errors import KeyStoreUnavailable
 from headrace.retry import Backoff
 from headrace.schema_registry import RegistryUnavailable
 from headrace.status import DERIVED, FAILED, RUNNING, STOPPED, WAITING, Status, StatusWriter
 from headrace.stores.derived import Place, ReadableSink, RestingSink, RowChange, Sink
-from headrace.stores.errors import SinkError, SinkUnavailable, TargetReplaced
+from headrace.stores.errors import SinkError, SinkRefused, SinkUnavailable, TargetReplaced
 from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
@@ -65,6 +67,12 @@ class Runner:
         self._place: Place | None = None  # what the target holds, as last known
         self._published: Place | None = None
         self._published_ms = 0
+        self._forgotten: Forgotten | None = None
+        if settings.open:
+            if self._form.keys is None:
+                raise SinkRefused(f"[{SECTION}.{settings.name}] opens sealed values, and there are no keys: add a "
+                                  "section [forgetting]")  # fmt: skip
+            self._forgotten = Forgotten(self._form.keys, f"{SECTION}.{settings.name}", self._form)
         self._letters = LetterBox(settings.dead_letters_topic, settings.topic, settings.name)
         self._written: Status | None = None
         self._written_ms = 0
@@ -129,6 +137,8 @@ class Runner:
                 self._report(coordinators, RUNNING)
                 looked_ms = self._clock.now_ms()
                 while not stop.is_set() and not feed.is_at_end:
+                    if self._forgotten is not None:
+                        self._forgotten.follow(cluster, self._sink, self._place)
                     gathered = feed.next()
                     if gathered is not None:
                         self._take(cluster, gathered)
@@ -274,13 +284,15 @@ def _waiting_for(error: HeadraceError) -> str:
         return f"for topic {error.topic}"
     if isinstance(error, SinkUnavailable):
         return f"for {error.what}"
+    if isinstance(error, KeyStoreUnavailable):
+        return "for the key store"
     return "for the schema registry" if isinstance(error, RegistryUnavailable) else "for the broker"
 
 
 def _may_pass(error: HeadraceError) -> bool:
     if isinstance(error, ClientError):
         return is_passing(error) or isinstance(error, BrokerUnreachable | RequestTimedOut | UnknownTopic)
-    return isinstance(error, SinkUnavailable | RegistryUnavailable)
+    return isinstance(error, SinkUnavailable | RegistryUnavailable | KeyStoreUnavailable)
 
 
 _TICK_S = 1.0

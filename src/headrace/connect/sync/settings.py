@@ -17,6 +17,7 @@ from headrace.connect.sections import InvalidSettingsFile, checked, shown_addres
 from headrace.connect.sync.decoding import RecordFormat
 from headrace.connect.sync.feed import BatchLimits
 from headrace.dead_letters import topic_for
+from headrace.forgetting.keyring import Keyring
 from headrace.model import check_topic_name
 
 SECTION = "sync"
@@ -34,6 +35,7 @@ class SyncSettings:
     dead_letters: str = ""
     first_pause_s: float = 0.2
     longest_pause_s: float = 30.0
+    open: bool = False  # sealed values are opened, and rewritten once their subject is forgotten
 
     def __post_init__(self) -> None:
         check_topic_name(self.topic)
@@ -60,12 +62,13 @@ class SyncSettings:
 OWN_KEYS = {
     "topic": str, "sink": str, "format": str, "registry": str, "value": str, "key": str, "key_column": str,
     "value_column": str, "batch_records": int, "batch_bytes": int, "dead_letters": str, "first_pause_s": float,
-    "longest_pause_s": float,
+    "longest_pause_s": float, "open": bool,
 }  # fmt: skip
 _FORM = ("format", "registry", "value", "key", "key_column", "value_column")
 
 
-def from_section(name: str, section: Mapping[str, Any]) -> SyncSettings:
+def from_section(name: str, section: Mapping[str, Any], keys: Keyring | None = None) -> SyncSettings:
+    """One section, checked; with `open`, sealed values are opened by `keys`."""
     where = f"{SECTION}.{name}"
     own = checked(where, {key: value for key, value in section.items() if key in OWN_KEYS}, OWN_KEYS)
     for key in ("topic", "sink"):
@@ -77,5 +80,8 @@ def from_section(name: str, section: Mapping[str, Any]) -> SyncSettings:
         for key, field_name in (("batch_records", "records"), ("batch_bytes", "size_bytes"))
         if key in own
     }
+    opening = keys if own.get("open") else None
     options = {key: value for key, value in section.items() if key not in OWN_KEYS}
-    return SyncSettings(name, form=RecordFormat(**form), limits=BatchLimits(**limits), options=options, **own)
+    return SyncSettings(
+        name, form=RecordFormat(**form, keys=opening), limits=BatchLimits(**limits), options=options, **own
+    )

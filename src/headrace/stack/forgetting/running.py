@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from headrace.client.cluster import Cluster
+from headrace.connect.sync.settings import SECTION as SYNC
 from headrace.errors import HeadraceError
 from headrace.eventsourcing.flow import SECTION as EVENTS
 from headrace.forgetting.keyring import Keyring
 from headrace.forgetting.ledger import Ledger, reconcile
 from headrace.forgetting.report import Finding, Hit, Outcome, Report
 from headrace.forgetting.search import Needles
+from headrace.stack.forgetting.derived import DerivedPlace
 from headrace.stack.forgetting.event_stores import EventStorePlace
 from headrace.stack.forgetting.files import CheckpointPlace
 from headrace.stack.forgetting.place import Place, Subject
@@ -37,6 +39,9 @@ def places_of(stack: Stack, cluster: Cluster | None, ledger: Ledger | None, pati
     if cluster is not None:
         for topic, field in topics_of(cluster, settings.get("topics", {})):
             yield TopicPlace(cluster, topic, field, ledger, patience_s=patience_s)
+        for name, values in stack.several(SYNC).items():
+            known = ledger or Ledger(cluster)
+            yield DerivedPlace(name, values, cluster, str(cluster), known, patience_s)
     state = stack.folder / spark_of(stack)["state_dir"]
     coded = {f"{PIPELINES}.{name}": values for name, values in stack.several(PIPELINES).items()}
     if (views := stack.one(VIEWS)) is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from headrace.connect.capture.settings import SECTION, from_section
 from headrace.stack.keys import Complaint, Key, complaints
 from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
+from headrace.stack.kinds.forgetting import for_members
 from headrace.stack.kinds.topics import needs
 
 
@@ -15,7 +16,7 @@ def _check(section: Section) -> Iterable[Complaint]:
 
 
 def _members(stack: Stack) -> Iterable[Member]:
-    return members_by_section(stack, SECTION, ("cdc", "start"), needs(stack), may_end=True)
+    return members_by_section(stack, SECTION, ("cdc", "start"), needs(stack), for_members(stack), may_end=True)
 
 
 KIND = Kind(

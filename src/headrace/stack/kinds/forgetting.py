@@ -3,17 +3,20 @@
 It has no process of its own: captures, derived systems and `headrace forget` read it.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from headrace.connect.sections import all_resolved, escaped
 from headrace.errors import HeadraceError, nearest
 from headrace.forgetting.keyring import Keyring, open_keys
 from headrace.model import check_topic_name
+from headrace.stack.document import parse_document, read_text
 from headrace.stack.errors import StackError
 from headrace.stack.keys import Complaint, Key
-from headrace.stack.kind import Kind, Section
+from headrace.stack.kind import Kind, Section, Stack
 
 NAME: Final = "forgetting"
 _KEY_STORES: Final = ("sqlite", "postgresql", "postgres")
@@ -30,6 +33,29 @@ def _check(section: Section) -> Iterable[Complaint]:
             yield ("topics", topic), f"[{section.where}] topics: {error}"
         if not isinstance(field, str) or not field:
             yield ("topics", topic), f"[{section.where}] topics: {topic} needs the name of the field with the subject"
+
+
+def keys_of_file(config: Path, environment: Mapping[str, str] = os.environ) -> Keyring | None:
+    """The keys that a file names, for a command that runs a section of it alone; None if it names none."""
+    held = parse_document(read_text(config, "name another with --config"), config).get(NAME)
+    if not isinstance(held, Mapping) or "keys" not in held:
+        return None
+    folder = config.absolute().parent
+    return open_keys_of(all_resolved(NAME, held, environment, folder), folder)
+
+
+def for_members(stack: Stack) -> dict[str, Any]:
+    """The section as processes get it that are started elsewhere than beside the file."""
+    values = stack.one(NAME)
+    if values is None:
+        return {}
+    anchored = dict(values)
+    path = urlsplit(values["keys"]).path.removeprefix("/")
+    if values["keys"].startswith("sqlite:///") and not path.startswith("/"):
+        anchored["keys"] = values["keys"].replace("sqlite:///", f"sqlite:///{stack.folder}/", 1)
+    if "master_key_file" in values:
+        anchored["master_key_file"] = str(stack.folder / values["master_key_file"])
+    return {NAME: escaped(anchored)}
 
 
 def open_keys_of(values: Mapping[str, Any] | None, folder: Path) -> Keyring:

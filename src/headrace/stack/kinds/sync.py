@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, nearest
 from headrace.model import check_topic_name
 from headrace.stack.keys import Complaint, Key, complaints
 from headrace.stack.kind import Kind, Member, Section, Sections, Stack, members_by_section
+from headrace.stack.kinds.forgetting import for_members
 from headrace.stack.kinds.topics import needs
 
 _SOMEWHERE: Final = "127.0.0.1:9092"  # only to make a sink, which opens nothing
@@ -71,7 +72,7 @@ def _options(sink: str) -> dict[str, bool]:
 
 def _members(stack: Stack) -> Iterable[Member]:
     # It waits by itself for a topic or a target that is not there yet.
-    return members_by_section(stack, SECTION, ("sync", "run"), needs(stack), is_ready_at_once=True)
+    return members_by_section(stack, SECTION, ("sync", "run"), needs(stack), for_members(stack), is_ready_at_once=True)
 
 
 KIND = Kind(
