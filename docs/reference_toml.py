@@ -32,8 +32,8 @@ CAPTURE: Mapping[str, str] = {
     "hash_columns": "Shown as a keyed hash, equal for equal values.",
     "hash_salt": "The key of that hash; needed with it.",
     "truncate_columns": "A table of patterns and lengths: texts are cut.",
-    "personal": "A table of `schema.table` and `{ subject = …, columns = […] }`: columns that are sealed with the key of "
-    "whom the row is about.",
+    "personal": "A table of `schema.table` and `{ subject = …, columns = […] }`: columns that are sealed with the key "
+    "of whom the row is about.",
     "key_columns": "A table of `schema.table` and columns: what its records are keyed by, instead of the primary key.",
     "schemas": "Connect's schema with every record.",
     "tombstones": "A record without a value behind every delete, so that compaction removes the key.",
