@@ -254,7 +254,7 @@ class SqlEventStore(ABC, Generic[D]):
                 )
             yield from (StreamInfo(*row) for row in rows)
             events += sum(row[1] for row in rows)
-            if on_progress is not None:
+            if on_progress is not None and rows:
                 on_progress(events, total)
             if len(rows) < _FIRST_PAGE:
                 return
