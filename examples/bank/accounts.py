@@ -2,6 +2,9 @@
 
 Amounts are whole cents. An account never has less than it may; a transfer is a thing of its own, because it outlives
 the two decisions it consists of (`transfers.py` leads from one to the next).
+
+What is personal is sealed with a key of the customer, so that a customer can be forgotten; accounts and transfers know
+customers by a number that says nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +18,7 @@ types = EventTypes()
 # --- customers
 
 
-@types.event("customer-registered", tags=["customer"])
+@types.event("customer-registered", tags=["customer"], subject="customer", personal=["name", "email"])
 @dataclass(frozen=True)
 class CustomerRegistered:
     customer: str
@@ -23,7 +26,7 @@ class CustomerRegistered:
     email: str
 
 
-@types.event("customer-moved", tags=["customer"])
+@types.event("customer-moved", tags=["customer"], subject="customer", personal=["address"])
 @dataclass(frozen=True)
 class CustomerMoved:
     customer: str
