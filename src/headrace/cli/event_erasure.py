@@ -103,8 +103,14 @@ def _print_sealed(sealed: _Sealed, *, as_json: bool) -> None:
     metavar="SEAL",
     help="A seal that was kept elsewhere, as it was printed, or a file with it.",
 )
+@click.option(
+    "--archives",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="FOLDER",
+    help="Look at the archives there, too.",
+)
 @json_option
-def verify_events(url: str, against: Mark | None, as_json: bool) -> None:
+def verify_events(url: str, against: Mark | None, archives: Path | None, as_json: bool) -> None:
     """Compare all events of STORE with its seals, and name what was changed, removed, put in or moved.
 
     Says what is not sealed yet, and what was redacted or archived and left a trace. Exits with 1 if anything was
@@ -114,7 +120,7 @@ def verify_events(url: str, against: Mark | None, as_json: bool) -> None:
       headrace events verify sqlite:///shop.db --against shop.seal
     """
     with opened_store(url) as store, ProgressLine("verified", "events") as line:
-        found = verify(store, against=against, on_progress=line.show)
+        found = verify(store, against=against, archives=archives, on_progress=line.show)
     if as_json:
         print_json(_as_json(found))
     else:

@@ -111,7 +111,7 @@ def read_archive(path: Path) -> Iterator[StoredEvent]:
             raise InvalidArchive(f"{path} is not an archive of events, see line {number}: {error}") from None
 
 
-def _digest(events: Iterable[StoredEvent]) -> str:
+def digest_events(events: Iterable[StoredEvent]) -> str:
     """Of all events that were archived, as their trace has it."""
     total = sha256()
     for event in events:
@@ -147,7 +147,9 @@ def archive(
         )
     state, state_version = _state_of(erasable, stream, below, aggregate) if needs_state else (None, 0)
     path = None if to is None else _path_in(Path(to), stream, first, below - 1)
-    text = _digest(store.read_stream(stream, to=below - 1)) if path is None else _write(store, stream, below, path)
+    text = (
+        digest_events(store.read_stream(stream, to=below - 1)) if path is None else _write(store, stream, below, path)
+    )
     made = ArchivalTrace(
         stream, first, below - 1, path.name if path else "", text, state, state_version, reason, by or who()
     )
@@ -199,11 +201,11 @@ def _write(store: EventStore, stream: str, below: int, path: Path) -> str:
     try:
         if not path.exists():
             write_archive(path, store.read_stream(stream, to=below - 1))
-        written = _digest(read_archive(path))
+        written = digest_events(read_archive(path))
     except OSError as error:
         raise ErasureRefused(f"{path} cannot be written: {error.strerror}") from error
     # It may be there from an attempt that ended before the events were removed.
-    if written != _digest(store.read_stream(stream, to=below - 1)):
+    if written != digest_events(store.read_stream(stream, to=below - 1)):
         raise ErasureRefused(f"there is a file {path} with other events: archive to another folder")
     return written
 

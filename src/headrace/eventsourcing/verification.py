@@ -13,9 +13,11 @@ Memory is bounded: what is known of streams goes to a file that is gone thereaft
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace.delivery.redaction import REDACTION, read_redaction, read_stand_in
+from headrace.eventsourcing.archives import InvalidArchive, digest_events, read_archive
 from headrace.eventsourcing.errors import EventSourcingError
 from headrace.eventsourcing.event_types import EVENT_TYPES
 from headrace.eventsourcing.model import StoredEvent, where
@@ -41,7 +43,7 @@ _NOTHING: Final = bytes(32)
 
 
 class Finding(NamedTuple):
-    """Something that is not as it was. `kind` is changed, removed, inserted, moved, untraced, gap or seal."""
+    """Something that is not as it was. `kind` is changed, removed, inserted, moved, untraced, gap, seal or archive."""
 
     kind: str
     text: str
@@ -75,15 +77,36 @@ class Verification:
 
 
 def verify(
-    store: EventStore, *, against: Mark | None = None, on_progress: Callable[[int, int], None] | None = None
+    store: EventStore,
+    *,
+    against: Mark | None = None,
+    archives: Path | str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Compare all events with their seals."""
+    """Compare all events with their seals, and archives in a folder with the traces that name them."""
     seals = open_seals(store, create=False)
     try:
-        return _Verifier(store, seals, on_progress).run(against)
+        found = _Verifier(store, seals, on_progress).run(against)
     finally:
         if seals is not None:
             seals.close()
+    for trace in found.archived if archives is not None else ():
+        if trace.archive:
+            _check_archive(Path(archives or "") / trace.archive, trace, found)
+    return found
+
+
+def _check_archive(path: Path, trace: ArchivalTrace, result: Verification) -> None:
+    reason = "holds other events than were archived"
+    try:
+        if digest_events(read_archive(path)) == trace.digest:
+            return
+    except InvalidArchive as error:
+        reason = f"cannot be read: {error}"
+    except OSError as error:
+        reason = f"cannot be read: {(error.strerror or str(error)).lower()}"
+    text = f"the archive {path} of events {trace.first} to {trace.last} of stream {trace.stream!r} {reason}"
+    result.add(Finding("archive", text, trace.stream, trace.first))
 
 
 class _Verifier:

@@ -403,7 +403,7 @@ class ErasureContract(RedactionContract):
         loaded = repository.load(make_sums(counts_redacted=True), "1")  # by another fold
         assert (loaded.state, loaded.version) == (Sum(54321), 7)
         assert [each.type for each in store.read_stream("sum-1")] == [ARCHIVAL]
-        assert verify(store).is_intact
+        assert verify(store, archives=tmp_path).is_intact
         assert [each.version for path in sorted(tmp_path.glob("*.jsonl")) for each in read_archive(path)] == [
             1, 2, 3, 4, 5, 6
         ]  # fmt: skip
@@ -462,6 +462,14 @@ class ErasureContract(RedactionContract):
         kept.write_text(kept.read_text().replace('"data":"1"', '"data":"7"'))
         with pytest.raises(InvalidArchive, match=r"event 1 of stream 'a' .* is not as it was archived"):
             list(read_archive(kept))
+        assert verify(store).is_intact
+        [finding] = verify(store, archives=tmp_path).findings
+        assert (finding.kind, finding.stream, finding.version) == ("archive", "a", 1)
+        assert "is not as it was archived" in finding.text
+        kept.write_text("\n".join(kept.read_text().splitlines()[:1]))
+        assert "holds other events than were archived" in verify(store, archives=tmp_path).findings[0].text
+        kept.unlink()
+        assert "cannot be read: no such file" in verify(store, archives=tmp_path).findings[0].text
 
     def test_a_redacted_event_is_archived_as_such(self, store: Any, tmp_path: Path) -> None:
         put(store, "a", made("x", b"secret"), made())
