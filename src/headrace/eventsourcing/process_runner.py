@@ -24,7 +24,7 @@ from headrace.eventsourcing.errors import EventSourcingError, ProcessFailed, Ref
 from headrace.eventsourcing.event_types import dump, load
 from headrace.eventsourcing.model import Snapshot, StoredEvent, where
 from headrace.eventsourcing.process import ADVANCED, HEADER, Advance, Advanced, Cause, Process, Step, command_id
-from headrace.eventsourcing.repository import Handled, Repository, Work
+from headrace.eventsourcing.repository import Handled, Repository, Snapshots, Work
 from headrace.eventsourcing.store import EventStore, SnapshotStore
 from headrace.eventsourcing.subscription import Received, Subscription
 from headrace.retry import Backoff
@@ -77,14 +77,14 @@ class _Open:
     def with_steps(self) -> list[str]:
         return [ident for ident, (_, instance) in self.instances.items() if instance.todo]
 
-    def take_due(self, now_ms: int) -> list[tuple[str, str, int]]:
-        """Deadlines that have passed: process, name, time."""
-        found = []
+    def next_due(self, now_ms: int) -> tuple[str, str, int] | None:
+        """The first deadline that has passed: process, name, time."""
         while self._due and self._due[0][0] <= now_ms:
-            due_ms, ident, name = heapq.heappop(self._due)
+            due_ms, ident, name = self._due[0]
             if ident in self.instances and self.instances[ident][1].deadlines.get(name) == due_ms:
-                found.append((ident, name, due_ms))
-        return found
+                return ident, name, due_ms
+            heapq.heappop(self._due)  # it has fired, or was cancelled
+        return None
 
     @property
     def next_due_ms(self) -> int | None:
@@ -122,17 +122,20 @@ class ProcessRunner(Background, Generic[S]):
         *,
         clock: Clock = SystemClock(),  # noqa: B008 - it has no state
         retry: Backoff = RETRY,
+        snapshots: Snapshots = Snapshots(),  # noqa: B008 - frozen
         after: int = 0,
         batch: int = 100,
     ) -> None:
         """`clock` is what deadlines go by; `retry` is how `run` goes on when the store is away.
+
+        `snapshots` are those of the aggregates that commands are sent to, as a `Repository` has them.
 
         Events up to the position `after` lead to nothing: for a process that is new to a store with a history.
         """
         self._after = after
         super().__init__("process", process.name, retry)
         self.store, self.process, self._clock = store, process, clock
-        self._repository = Repository(store, clock=clock)
+        self._repository = Repository(store, clock=clock, snapshots=snapshots)
         self._query, self._batch = process.query, batch
         self._open: _Open | None = None
         self._inputs: Subscription | None = None
@@ -165,14 +168,19 @@ class ProcessRunner(Background, Generic[S]):
             did = known.learn()
             for ident in known.with_steps():
                 did |= self._send_first(known, ident)
+            before = inputs.position
             batch = inputs.take(0.0 if did else self._patience_s(known, timeout_s))
-            for received in batch.events if batch is not None else ():
-                self._take(known, received)
             if batch is not None:
+                try:
+                    for received in batch.events:
+                        self._take(known, received)
+                except BaseException:
+                    inputs.move(before)  # those that were taken already are known by their ids
+                    raise
                 known.input = max(known.input, batch.position)
                 return True
-            for ident, name, due_ms in known.take_due(self._clock.now_ms()):
-                self._fire(known, ident, name, due_ms)
+            while (due := known.next_due(self._clock.now_ms())) is not None:
+                self._fire(known, *due)  # the process does not wait for it any more then
                 did = True
             return did
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.eventsourcing import Repository
-from headrace.eventsourcing.errors import InvalidAppend, InvalidProcess, ProcessFailed
+from headrace.eventsourcing.errors import InvalidAppend, InvalidProcess, ProcessFailed, StoreUnavailable
 from headrace.eventsourcing.memory import MemoryStore
 from headrace.eventsourcing.model import StreamAppend, where
 from headrace.eventsourcing.process import Cancel, End, Process, Send, Todo, Wait
@@ -164,6 +164,48 @@ class _Crashing:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+class _Failing:
+    """A store that is away for each append once, before it is stored or after."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self._seen = store, dict[str, int]()
+
+    def append(self, *arguments: Any, command_id: str = "", **more: Any) -> Any:
+        self._seen[command_id] = tries = self._seen.get(command_id, 0) + 1
+        if tries == 1:
+            if len(self._seen) % 2:
+                self._store.append(*arguments, command_id=command_id, **more)
+            raise StoreUnavailable("it is away")
+        return self._store.append(*arguments, command_id=command_id, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_a_store_that_is_away_now_and_then_loses_nothing(store: Any) -> None:
+    clock, failing = FakeClock(), _Failing(store)
+    runner = ProcessRunner(failing, transferring, clock=clock)  # type: ignore[arg-type]
+    request(store, "t1", 10)
+    request(store, "t2", 20)
+    request(store, "overdue", 100)
+
+    def settle() -> int:
+        for failures in count():
+            try:
+                runner.settle()
+            except StoreUnavailable:
+                continue
+            return failures
+        raise AssertionError
+
+    assert settle() > 5
+    assert balances(store) == (20, 30)
+    clock.advance(OVERDUE_S * 1000)
+    assert settle() > 0
+    assert balances(store) == (120, 30)
+    assert [runner.state(name).status for name in ("t1", "t2", "overdue")] == ["done", "done", "overdue"]
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
