@@ -24,7 +24,8 @@ from headrace.eventsourcing.errors import EventSourcingError, ProcessFailed, Ref
 from headrace.eventsourcing.event_types import dump, load
 from headrace.eventsourcing.model import Snapshot, StoredEvent, where
 from headrace.eventsourcing.process import ADVANCED, HEADER, Advance, Advanced, Cause, Process, Step, command_id
-from headrace.eventsourcing.repository import Handled, Repository, Snapshots, Work
+from headrace.eventsourcing.repository import Handled, Repository, Work
+from headrace.eventsourcing.snapshots import Snapshots
 from headrace.eventsourcing.store import EventStore, SnapshotStore
 from headrace.eventsourcing.subscription import Received, Subscription
 from headrace.retry import Backoff
