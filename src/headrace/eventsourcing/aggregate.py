@@ -187,12 +187,13 @@ class Aggregate(Generic[S]):
                     passed_by.unknown[error.kind] += 1
                 continue
             evolver = evolvers.get(type(event))
-            if evolver is not None and (after := evolver(state, event)) is not None:
-                state = after
+            if evolver is not None:
+                if (after := evolver(state, event)) is not None:
+                    state = after
             elif type(event) is Several:
                 for each in event:
                     state = self.evolved(state, each)
-            elif passed_by is not None and type(event) is Redacted and evolver is None:
+            elif passed_by is not None and type(event) is Redacted:
                 passed_by.redacted += 1
         return state, last
 
