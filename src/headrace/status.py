@@ -1,7 +1,8 @@
 """The status of parts: one form of record, in a compacted topic for each kind of part; the last of a name counts.
 
-Captures, derived systems, views, pipelines and workers report here, each under its own name, through one writer, and
-all who want to know read with one reader. A status is a JSON object. What may be in it, all of it optional:
+Captures, derived systems, views, pipelines, workers, projections and processes report here, each under its own name,
+through one writer, and all who want to know read with one reader. A status is a JSON object. What may be in it, all of
+it optional:
 
 - all: `kind` (`postgresql`, `redis`, `pipeline` …), `state` (`running`, `waiting`, `failed` …), `waiting` (for what),
   `problem` (a sentence), `records` and `per_s`, `position`, `lag_records`, `lag_ms`, `updated_ms`;
@@ -9,6 +10,7 @@ all who want to know read with one reader. A status is a JSON object. What may b
 - derived systems: `source`, `target`, `dead_letters`, `dead_letter_reasons` (reason: how many), `dead_letters_topic`,
   and from a comparison `verified_ms`, `differences`;
 - workers of queues: `source`, `retried`, `rejected`, `timed_out`;
+- projections and processes: `source` (the store), `target`, `dead_letters`, `open` (processes that have not ended);
 - views: `rows`, `source`, `url`, `batch`, `watermark`, `written_ms`.
 
 What always holds: a part that runs reports at least every half minute, so one that has been silent for longer is not
@@ -37,6 +39,7 @@ DERIVED: Final = "__headrace_sync_status"
 VIEWS: Final = "__headrace_view_status"
 PIPELINES: Final = "__headrace_pipeline_status"
 QUEUES: Final = "__headrace_queue_status"  # of workers
+EVENTS: Final = "__headrace_event_status"  # of projections and processes
 PROGRESS: Final = "__headrace_progress"  # how each batch of a pipeline went: a history, kept for a week
 
 EVERY_S: Final = 30.0

@@ -6,11 +6,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.table import Table
 
 from headrace.cli.access import access_options
 from headrace.cli.output import human_bytes, human_duration, json_option, print_json, print_table
@@ -85,11 +87,21 @@ def start(
 def run_until_stopped(wanted: Sequence[CaptureSettings], bootstrap: tuple[Address, ...], as_json: bool) -> None:
     """Run captures until Ctrl-C or SIGTERM, and end the process; with 1 if one failed."""
     _collect_rarely()
+    show_until_stopped(capture_table, partial(run_captures, wanted, bootstrap), as_json=as_json)
+
+
+def show_until_stopped(
+    table: Callable[[Sequence[Status]], Table],
+    run: Callable[[threading.Event, Any], Mapping[str, Exception]],
+    *,
+    as_json: bool,
+) -> None:
+    """Run parts until Ctrl-C or SIGTERM, and end the process; with 1 if one failed."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with View(capture_table, as_json=as_json) as view:
-        failures = run_captures(wanted, bootstrap, stop, view.show)
+    with View(table, as_json=as_json) as view:
+        failures = run(stop, view.show)
     for name, error in failures.items():
         click.echo(f"headrace: {name}: {error}", err=True)
     sys.exit(1 if failures else 0)

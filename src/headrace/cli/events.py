@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from headrace.cli import event_erasure, event_travel
-from headrace.cli.event_flow import flow
+from headrace.cli.event_flow import flow, run
 from headrace.cli.event_text import event_as_json, event_as_line
 from headrace.cli.output import ProgressLine, console, json_option, print_json, print_table
 from headrace.cli.parameters import TIMESTAMP, limit_option, opened_store, store_argument
@@ -39,7 +39,7 @@ def events() -> None:
     """
 
 
-for _command in (*event_travel.COMMANDS, *event_erasure.COMMANDS, flow):
+for _command in (*event_travel.COMMANDS, *event_erasure.COMMANDS, flow, run):
     events.add_command(_command)
 
 

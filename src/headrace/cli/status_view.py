@@ -77,6 +77,22 @@ def sync_table(found: Sequence[Status]) -> Table:
     return make_table(["system", "sink", "state", ">records", ">per s", "problem"], rows, wraps=True)
 
 
+def follower_table(found: Sequence[Status]) -> Table:
+    """Projections and processes of stores of events."""
+    rows = [
+        (
+            one.name,
+            one.text("kind"),
+            _first(one)[2],
+            count(one, "position"),
+            count(one, "lag_records"),
+            one.text("problem"),
+        )
+        for one in found
+    ]
+    return make_table(["name", "kind", "state", ">position", ">behind", "problem"], rows, wraps=True)
+
+
 def worker_table(found: Sequence[Status]) -> Table:
     rows = [
         (

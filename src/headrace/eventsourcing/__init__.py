@@ -11,7 +11,7 @@ A store is in memory (`memory.py`), in tables (`sql.py`) of SQLite or PostgreSQL
 What follows from events: `subscription.py` reads them as they come, `competing.py` shares them among programs;
 `projection.py` makes views of them, which are kept by `projection_runner.py` where `views.py` and `views_sql.py` say;
 `process.py` leads from events to commands, kept going by `process_runner.py`, and `process_effects.py` to what is done
-outside.
+outside. `flow.py` has a store's events on a topic, and `followers.py` runs what a section of `headrace.toml` names.
 
 What always holds: what was acknowledged is stored whole and durably, a decision that another writer overtook is a
 `Conflict` and never lost, and a reader that goes on from its position misses nothing.

@@ -35,7 +35,8 @@ from headrace.records import Codec
 SECTION: Final = "events"
 CONNECTOR: Final = "events"  # the kind of such a capture
 _KEYS: Final[Mapping[str, type]] = {
-    "url": str, "topic": str, "partitions": int, "compression": str, "aggregates": list
+    "url": str, "topic": str, "partitions": int, "compression": str, "aggregates": list, "projections": list,
+    "processes": list, "views": str, "on_change": str,
 }  # fmt: skip
 _BATCH_EVENTS: Final = 5_000  # in a transaction
 _BATCH_BYTES: Final = 8 << 20

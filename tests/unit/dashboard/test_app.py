@@ -15,6 +15,7 @@ from headrace.dashboard.pages.records import new_record, row
 from headrace.dashboard.reports import with_batches
 from headrace.dashboard.watch import Problem, State
 from headrace.model import TopicPartition
+from headrace.status import EVENTS, Status
 from tests.unit.dashboard.dashboard_cases import NOW, dashboard, group, lag, queue, read, snapshot, state, topic
 
 PATHS = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/groups/billing", "/queues",
@@ -192,3 +193,10 @@ def test_a_group_that_lost_records_and_one_that_never_said_where_it_is():
     html = client(state(found)).get("/groups/billing").text
     assert "lost 35" in html
     assert "no offset yet" in html
+
+
+def test_projections_and_processes_are_on_the_page_of_events():
+    said = Status("bank.balances", {"kind": "projection", "state": "failed", "position": 7, "lag_records": 3}, NOW)
+    page = client(replace(full(), statuses={EVENTS: {said.name: said}})).get("/events").text
+    assert "bank.<wbr>balances" in page or "bank.balances" in page
+    assert "failed" in page

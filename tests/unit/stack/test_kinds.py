@@ -97,6 +97,9 @@ def test_a_store_of_events_flows_if_it_has_a_topic_and_is_shown_anyway() -> None
     assert page.config is not None
     assert page.config["events"].keys() == {"bank", "own"}
     assert page.arguments[-2:] == ("--config", CONFIG)
+    more = text.replace("topic = 'bank.events'", "projections = ['bank:statements']")
+    assert [one.name for one in members_of(stack(more)) if one.name.startswith("events.")] == ["events.bank.run"]
+    assert "events run bank --config" in arguments(member("events.bank.run", more), AT)
     with pytest.raises(InvalidStack, match=r"\[events.bank\] url: 'mysql:…' is not the address") as caught:
         stack(text.replace("postgresql://", "mysql://"))
     assert "secret" not in str(caught.value)

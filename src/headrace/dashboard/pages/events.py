@@ -26,6 +26,7 @@ from headrace.dashboard.event_stores import (
 from headrace.dashboard.format import pretty
 from headrace.dashboard.page import Asked, Desk, Menu, Model, Page
 from headrace.dashboard.statuses import row as status_row
+from headrace.dashboard.statuses import rows as status_rows
 from headrace.dashboard.values import Column, Difference
 from headrace.delivery.redaction import STAND_IN
 from headrace.errors import HeadraceError
@@ -34,6 +35,7 @@ from headrace.eventsourcing.model import StoredEvent
 from headrace.eventsourcing.store import EventStore
 from headrace.eventsourcing.traces import is_archived
 from headrace.status import CAPTURES
+from headrace.status import EVENTS as FOLLOWERS
 
 R = TypeVar("R")
 _MOST_TOPICS: Final = 1_000  # that are asked whether they keep events
@@ -110,7 +112,7 @@ async def view_events(desk: Desk, _: Asked) -> Model:
                 "flow": None if flow is None else status_row(flow, desk.state.at_ms),
             }
         )
-    return {"rows": rows}
+    return {"rows": rows, "followers": status_rows(desk.state.statuses.get(FOLLOWERS, {}), desk.state.at_ms)}
 
 
 async def view_store(desk: Desk, asked: Asked) -> Model:

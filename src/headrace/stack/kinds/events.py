@@ -1,6 +1,8 @@
 """`[events.NAME]`: a store of events; what is stored in a database flows into a topic, if one is named."""
 
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 from headrace.errors import HeadraceError
 from headrace.eventsourcing.flow import SECTION
@@ -11,6 +13,8 @@ from headrace.stack.keys import Complaint, Key
 from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
 from headrace.stack.kinds.topics import needs
 
+_FOLLOWERS: Final = ("projections", "processes")
+
 
 def _check(section: Section) -> Iterable[Complaint]:
     try:
@@ -20,9 +24,11 @@ def _check(section: Section) -> Iterable[Complaint]:
 
 
 def _members(stack: Stack) -> Iterable[Member]:
-    flowing = {f"{SECTION}.{name}" for name, values in stack.several(SECTION).items() if "topic" in values}
-    members = members_by_section(stack, SECTION, ("events", "flow"), needs(stack))
-    return (member for member in members if member.name in flowing)
+    for words, suffix, keys in ((("events", "flow"), "", ("topic",)), (("events", "run"), ".run", _FOLLOWERS)):
+        wanted = {f"{SECTION}.{name}" for name, values in stack.several(SECTION).items() if any(map(values.get, keys))}
+        for member in members_by_section(stack, SECTION, words, needs(stack)):
+            if member.name in wanted:
+                yield replace(member, name=member.name + suffix)
 
 
 KIND = Kind(
@@ -32,6 +38,7 @@ KIND = Kind(
 # [events.shop]
 # url = "postgresql://headrace:${SHOP_PASSWORD}@127.0.0.1/shop"
 # topic = "shop.events"           # each stored event goes there, once
+# projections = ["shop:orders"]   # orders of shop.py, a view of the events
 # aggregates = ["shop:account"]   # account of shop.py, whose states the dashboard shows
 """,
     (
@@ -44,6 +51,16 @@ KIND = Kind(
         Key("topic", str, "The topic that every stored event goes to; without it none does.", check=check_topic_name),
         Key("partitions", int, "Of a topic that is made; the events of a stream are in one.", 1, least=1),
         Key("compression", str, "Of the records.", "none", choices=tuple(codec.name.lower() for codec in Codec)),
+        Key("projections", list, "Projections, as MODULE:NAME, that are kept in step with the events."),
+        Key("processes", list, "Processes, as MODULE:NAME, that lead from events to commands."),
+        Key("views", str, "Where projections are kept: sqlite:///path or postgresql://…; by default with the events."),
+        Key(
+            "on_change",
+            str,
+            "What becomes of a projection whose code has changed: it fails, is rebuilt beside, or goes on as it is.",
+            "fail",
+            choices=("fail", "rebuild", "keep"),
+        ),
         Key("aggregates", list, "Aggregates, as MODULE:NAME, whose states the dashboard shows."),
     ),
     is_named=True,
