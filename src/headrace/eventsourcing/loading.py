@@ -2,8 +2,9 @@
 
 import time
 from dataclasses import dataclass
-from itertools import chain
-from typing import Generic, TypeVar
+from itertools import chain, count
+from operator import itemgetter
+from typing import Final, Generic, TypeVar
 
 from headrace.eventsourcing.aggregate import Aggregate, PassedBy
 from headrace.eventsourcing.errors import ArchivedEvents, ForgottenState, UndecodableEvent
@@ -13,6 +14,7 @@ from headrace.eventsourcing.store import EventStore
 from headrace.eventsourcing.traces import ARCHIVAL, ArchivalTrace
 
 S = TypeVar("S")
+_ATTEMPTS: Final = 5  # to load a stream that is archived meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,16 @@ def load_stream(
     store: EventStore, aggregate: Aggregate[S], stream: str, keeper: SnapshotKeeper | None, to: int | None = None
 ) -> LoadedStream[S]:
     """A stream's state, from its snapshot if there is one of this very fold, and the events after it."""
+    for _ in range(_ATTEMPTS):
+        if (loaded := _load_once(store, aggregate, stream, keeper, to)) is not None:
+            return loaded
+    raise _missing(stream)
+
+
+def _load_once(
+    store: EventStore, aggregate: Aggregate[S], stream: str, keeper: SnapshotKeeper | None, to: int | None
+) -> LoadedStream[S] | None:
+    """As `load_stream`; None if events were archived before they were read."""
     restored = keeper.read(aggregate, stream, to) if keeper is not None else None
     started = time.perf_counter()  # what another snapshot would save
     state, version = (aggregate.initial(), 0) if restored is None else (restored.state, restored.version)
@@ -41,9 +53,17 @@ def load_stream(
         state, version = _load_archived(store, aggregate, stream, to, passed_by.opened)
         events = iter(store.read_stream(stream, after=version, to=to))
         first = next(events, None)
-    state, last = aggregate.fold(state, chain(() if first is None else (first,), events), passed_by)
+    numbers = count(version)
+    counted = map(itemgetter(0), zip(chain(() if first is None else (first,), events), numbers, strict=False))
+    state, last = aggregate.fold(state, counted, passed_by)
     reached, ident = (version, "") if last is None else (last.version, last.id)
+    if reached != next(numbers):
+        return None
     return LoadedStream(state, reached, reached - version, time.perf_counter() - started, ident, passed_by)
+
+
+def _missing(stream: str) -> ArchivedEvents:
+    return ArchivedEvents(f"events of stream {stream!r} are missing, and there is no trace of it: verify the store")
 
 
 def _are_missing(store: EventStore, stream: str, after: int, to: int | None, first: StoredEvent | None) -> bool:
@@ -60,7 +80,7 @@ def _load_archived(
     found = (each for each in store.read_stream(stream, backward=True) if each.type == ARCHIVAL)
     event = next(found, None)
     if event is None:
-        raise ArchivedEvents(f"events of stream {stream!r} are missing, and there is no trace of it: verify the store")
+        raise _missing(stream)
     trace: ArchivalTrace = aggregate.types.decode(event)
     where = f"in the archive {trace.archive}" if trace.archive else "deleted"
     if trace.state is None or (to is not None and to < trace.state_version):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from uuid import uuid4
 
+from headrace.delivery.events import MAX_TAGS
 from headrace.delivery.redaction import STAND_IN
 from headrace.eventsourcing.errors import InvalidAppend
 
@@ -187,9 +188,9 @@ def check_append(appends: Sequence[StreamAppend], condition: Condition | None, c
     if not appends:
         raise InvalidAppend("there is nothing to append: give at least one stream with events")
     streams = [each.stream for each in appends]
-    for stream in streams:
-        if streams.count(stream) > 1:
-            raise InvalidAppend(f"stream {stream!r} is named twice in one append: put its events together")
+    if len(set(streams)) < len(streams):
+        stream = next(each for each in streams if streams.count(each) > 1)
+        raise InvalidAppend(f"stream {stream!r} is named twice in one append: put its events together")
     if command_id:
         check_name("command id", command_id)
     if condition is not None and condition.after < 0:
@@ -211,6 +212,15 @@ def _check_event(stream: str, event: NewEvent) -> None:
     check_name("event id", event.id)
     for tag in event.tags:
         check_name("tag", tag)
+    if len(event.tags) > MAX_TAGS:
+        raise InvalidAppend(f"an event {event.type!r} for stream {stream!r} has {len(event.tags)} tags: give at most "
+                            f"{MAX_TAGS}")  # fmt: skip
+    if type(event.schema) is not int or not 0 <= event.schema < 2**31:  # below 0 is what was archived
+        raise InvalidAppend(f"an event {event.type!r} for stream {stream!r} cannot have schema {event.schema!r}: count "
+                            "from 1 on")  # fmt: skip
+    if type(event.time_ms) is not int or not -(2**63) <= event.time_ms < 2**63:
+        raise InvalidAppend(f"an event {event.type!r} for stream {stream!r} has no time {event.time_ms!r}: give "
+                            "milliseconds since 1970")  # fmt: skip
     if len(set(event.tags)) < len(event.tags):
         raise InvalidAppend(f"an event {event.type!r} for stream {stream!r} has the same tag twice: {event.tags}")
     if not isinstance(event.data, bytes):

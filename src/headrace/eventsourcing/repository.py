@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from headrace.clock import Clock, SystemClock
 from headrace.eventsourcing.aggregate import Aggregate, PassedBy
@@ -73,11 +73,29 @@ class _Part(Generic[S]):
 
     aggregate: Aggregate[S]
     state: S
-    version: int
+    version: int  # without what the work has decided
+    stream: str = ""
     query: Query | None = None
     loaded: LoadedStream[S] | None = None  # None for a query
     passed_by: PassedBy = field(default_factory=PassedBy)
-    decided: dict[str, list[NewEvent]] = field(default_factory=dict)  # by stream
+    decided: list[NewEvent] = field(default_factory=list)  # by this work, and in the state
+
+    def take(self, decided: "_Decided") -> None:
+        """Have an event of this work in the state, if it is one that would be loaded."""
+        stream, event, new = decided
+        if stream == self.stream if self.query is None else self.query.matches(stream, new):
+            if self.aggregate.types.keys is not None:
+                self.passed_by.opened |= key_ids_in(new.data)
+            self.state = self.aggregate.evolved(self.state, event)
+            self.decided.append(new)
+
+
+class _Decided(NamedTuple):
+    """An event on its way to a stream."""
+
+    stream: str
+    event: Any
+    new: NewEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +118,25 @@ class _Cause:
 class Work:
     """One attempt: what it decides is appended at the end, all or nothing, if nobody decided about the same meanwhile.
 
-    What is only loaded is not guarded; a decision that rests on more than its own stream is one for `handle_within`.
+    Every decision sees what was decided before it, by whichever of its states. What is only loaded is not guarded; a
+    decision that rests on more than its own stream is one for `handle_within`.
     """
 
     def __init__(self, store: EventStore, keeper: SnapshotKeeper, cause: _Cause, now_ms: int) -> None:
         self._store, self._keeper, self._cause = store, keeper, cause
         self._fields = {**cause.fields(), "time_ms": now_ms}
-        self.events: list[Any] = []
-        self._parts: dict[Any, _Part[Any]] = {}
+        self._decided: list[_Decided] = []
+        self._parts: dict[tuple[Aggregate[Any], str | Query], _Part[Any]] = {}
+
+    @property
+    def events(self) -> list[Any]:
+        """What was decided, in that order."""
+        return [each.event for each in self._decided]
 
     def load(self, aggregate: Aggregate[S], ident: str) -> Loaded[S]:
         """A state, with what this work has decided about it."""
         part = self.part(aggregate, ident)
-        version = part.version + sum(map(len, part.decided.values()))
+        version = part.version + len(part.decided)
         return Loaded(part.state, version, part.passed_by.redacted, part.passed_by.unknown)
 
     def handle(self, aggregate: Aggregate[S], ident: str, command: Any) -> list[Any]:
@@ -127,64 +151,68 @@ class Work:
 
     def part(self, aggregate: Aggregate[S], ident: str) -> _Part[S]:
         stream = aggregate.stream(ident)
-        if (part := self._parts.get(stream)) is None:
+        if (part := self._parts.get((aggregate, stream))) is None:
             loaded = load_stream(self._store, aggregate, stream, self._keeper)
-            part = _Part(aggregate, loaded.state, loaded.version, None, loaded, loaded.passed_by)
-            self._parts[stream] = part
+            part = _Part(aggregate, loaded.state, loaded.version, stream, None, loaded, loaded.passed_by)
+            self._keep((aggregate, stream), part)
         return part
 
     def part_within(self, aggregate: Aggregate[S], query: Query) -> _Part[S]:
-        if (part := self._parts.get((aggregate.name, query))) is None:
+        if (part := self._parts.get((aggregate, query))) is None:
             head = self._store.last_position()
+            state, _ = aggregate.fold(aggregate.initial(), self._store.read(query, to=head))
+            # After they were read: one that was archived meanwhile may be missing among them.
             if isinstance(self._store, ErasableStore) and (found := self._store.find_archived(query)) is not None:
                 raise ArchivedEvents(
                     f"an event at position {found} matches {query} and was archived: a decision by these events "
                     "needs all of them"
                 )
-            state, _ = aggregate.fold(aggregate.initial(), self._store.read(query, to=head))
-            part = self._parts[aggregate.name, query] = _Part(aggregate, state, head, query)
+            part = _Part(aggregate, state, head, query=query)
+            self._keep((aggregate, query), part)
         return part
+
+    def _keep(self, key: tuple[Aggregate[Any], str | Query], part: _Part[Any]) -> None:
+        for each in self._decided:
+            part.take(each)
+        self._parts[key] = part
 
     def add(self, part: _Part[Any], stream: str, decision: Any) -> list[Any]:
         """What was decided, on its way to a stream; later decisions of this work see it."""
         events = part.aggregate.events_of(decision)
-        decided = part.decided.setdefault(stream, [])
-        for event in events:
-            new = part.aggregate.types.encode(event, **self._fields)
-            if part.aggregate.types.keys is not None:
-                part.passed_by.opened |= key_ids_in(new.data)
-            decided.append(new)
-            part.state = part.aggregate.evolved(part.state, event)
-        self.events += events
+        added = [_Decided(stream, each, part.aggregate.types.encode(each, **self._fields)) for each in events]
+        for decided in added:
+            for each in self._parts.values():
+                each.take(decided)
+        self._decided += added
         return events
 
     def commit(self) -> Appended | None:
         """Append what was decided."""
-        appends: dict[str, StreamAppend] = {}
+        new: dict[str, list[NewEvent]] = {}
+        for each in self._decided:
+            new.setdefault(each.stream, []).append(each.new)
+        expected: dict[str, int] = {}
         guarded = [part for part in self._parts.values() if part.query is not None]
         for part in self._parts.values():
-            for stream, new in part.decided.items():
-                expected = part.version if part.query is None else ANY
-                if (known := appends.get(stream)) is not None:
-                    appends[stream] = StreamAppend(stream, [*known.events, *new], max(known.expected, expected))
-                elif new:
-                    appends[stream] = StreamAppend(stream, new, expected)
+            if part.query is None:  # of two that were loaded at different times, the older one tells
+                expected[part.stream] = min(part.version, expected.get(part.stream, part.version))
+        appends = [StreamAppend(stream, events, expected.get(stream, ANY)) for stream, events in new.items()]
         if not appends:
             return None
         condition = None
         if guarded:
             criteria = tuple(each for part in guarded if part.query for each in part.query.criteria)
             condition = Condition(Query(criteria), min(part.version for part in guarded))
-        appended = self._store.append(list(appends.values()), condition=condition, command_id=self._cause.command_id)
+        appended = self._store.append(appends, condition=condition, command_id=self._cause.command_id)
         if not appended.is_repeat:
             self._write_snapshots(appended)
         return appended
 
     def _write_snapshots(self, appended: Appended) -> None:
-        for stream, part in self._parts.items():
+        for part in self._parts.values():
             if (loaded := part.loaded) is None:
                 continue
-            new = part.decided.get(stream, ())
+            stream, new = part.stream, part.decided
             version = part.version + len(new)
             is_due = self._keeper.policy.is_due(loaded.folded + len(new), loaded.took_s)
             # Not a state that others have gone beyond, nor one from which unknown events were left out: they would not
@@ -307,21 +335,28 @@ class Repository(_Base):
 
 
 class AsyncWork:
-    """As `Work`, for functions that decide asynchronously; the store is used in threads."""
+    """As `Work`, for functions that decide asynchronously; the store is used in threads.
+
+    Decisions that are begun at once are made one after the other: each sees what the one before it has led to.
+    """
 
     def __init__(self, work: Work) -> None:
         self._work = work
+        self._turn = asyncio.Lock()
 
     async def load(self, aggregate: Aggregate[S], ident: str) -> Loaded[S]:
-        return await asyncio.to_thread(self._work.load, aggregate, ident)
+        async with self._turn:
+            return await asyncio.to_thread(self._work.load, aggregate, ident)
 
     async def handle(self, aggregate: Aggregate[S], ident: str, command: Any) -> list[Any]:
-        part = await asyncio.to_thread(self._work.part, aggregate, ident)
-        return await self._decide(part, aggregate.stream(ident), command)
+        async with self._turn:
+            part = await asyncio.to_thread(self._work.part, aggregate, ident)
+            return await self._decide(part, aggregate.stream(ident), command)
 
     async def handle_within(self, aggregate: Aggregate[S], query: Query, command: Any, *, stream: str) -> list[Any]:
-        part = await asyncio.to_thread(self._work.part_within, aggregate, query)
-        return await self._decide(part, stream, command)
+        async with self._turn:
+            part = await asyncio.to_thread(self._work.part_within, aggregate, query)
+            return await self._decide(part, stream, command)
 
     async def _decide(self, part: _Part[Any], stream: str, command: Any) -> list[Any]:
         decision = part.aggregate.decision(part.state, command)

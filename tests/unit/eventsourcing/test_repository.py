@@ -202,6 +202,21 @@ def test_what_one_work_decided_its_next_decision_sees(bank: Repository) -> None:
     assert bank.run(lambda work: work.load(account, "7").state.balance).result == 2
 
 
+def test_two_aggregates_of_a_name_have_states_of_their_own(bank: Repository) -> None:
+    visits = Aggregate("account", Places, types=account.types)
+    visits.evolve(_count)
+    bank.handle(account, "7", Open("ann"))
+
+    def look(work: Any) -> tuple[Any, Any]:
+        return work.load(account, "7").state, work.load(visits, "7").state
+
+    assert bank.run(look).result == (Account("ann"), Places(1))
+
+
+def _count(state: "Places", event: Opened) -> None:
+    state.taken += 1
+
+
 # --- by a query
 
 types = EventTypes()
@@ -256,6 +271,29 @@ def test_a_decision_by_a_query_is_guarded_over_all_streams(bank: Repository) -> 
     assert len(list(bank.store.read(where(tags=["course:x"])))) == 3
 
 
+def test_decisions_of_one_work_see_each_other_by_whatever_they_were_loaded(store: Any) -> None:
+    """By a query, by a stream and by another query: what one of them decides, all see, and so does a snapshot."""
+    bank = Repository(store, snapshots=Snapshots(every=1))
+
+    def enrol_twice(work: Any) -> tuple[int, int, int]:
+        work.handle(places, "x", Enrol("x", "ann"))
+        work.handle_within(places, where(tags=["course:x"]), Enrol("x", "bob"), stream="places-x")
+        work.handle_within(places, where(tags=["student:bob"]), Enrol("y", "bob"), stream="places-y")
+        work.handle(places, "x", Enrol("x", "cy"))
+        with pytest.raises(Refused, match="full"):
+            work.handle_within(places, where(tags=["course:x"]), Enrol("x", "dee"), stream="places-x")
+        with pytest.raises(Refused, match="full"):
+            work.handle(places, "x", Enrol("x", "dee"))
+        by_student = work.part_within(places, where(tags=["student:bob"])).state.taken
+        return work.load(places, "x").version, work.load(places, "x").state.taken, by_student
+
+    done = bank.run(enrol_twice)
+    assert done.result == (3, 3, 2)
+    students = [types.decode(each).student for each in store.read_stream("places-x")]
+    assert students == ["ann", "bob", "cy"]  # in the order in which it was decided
+    assert bank.load(places, "x").state == Repository(store).load(places, "x").state == Places(3)
+
+
 def test_a_boundary_that_was_overtaken_too_often_is_a_conflict() -> None:
     bank = Repository(Overtaken(3), retry=AT_ONCE.at_most(0))
     query = where(tags=["owner:ann"])
@@ -305,6 +343,37 @@ class Counting:
         for event in self.store.read_stream(*what, **part):
             self.read += 1
             yield event
+
+
+def test_async_decisions_that_are_begun_at_once_see_each_other(store: Any) -> None:
+    types = EventTypes()
+    types.event("taken", tags=())(Taken)
+    purse = Aggregate("purse", Account, types=types)
+
+    @purse.decide
+    async def take(state: Account, command: Withdraw) -> Taken:
+        await asyncio.sleep(0)
+        if state.balance:
+            refuse("it is taken")
+        return Taken(command.amount)
+
+    @purse.evolve
+    def taken(state: Account, event: Taken) -> Account:
+        return replace(state, balance=event.amount)
+
+    async def take_all(work: Any) -> list[Any]:
+        begun = [work.handle(purse, "7", Withdraw(amount)) for amount in (1, 2, 3)]
+        return await asyncio.gather(*begun, return_exceptions=True)
+
+    done = asyncio.run(AsyncRepository(store).run(take_all))
+    assert done.result is not None
+    assert [type(each) for each in done.result] == [list, Refused, Refused]
+    assert [types.decode(each) for each in store.read()] == list(done.events) == [Taken(1)]
+
+
+@dataclass(frozen=True)
+class Taken:
+    amount: int
 
 
 def test_a_snapshot_by_count_saves_reading(store: Any) -> None:

@@ -408,6 +408,43 @@ class ErasureContract(RedactionContract):
             1, 2, 3, 4, 5, 6
         ]  # fmt: skip
 
+    def test_what_is_archived_while_it_is_read_is_not_missing_in_a_state(
+        self, store: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Events are read page by page: a fold that begins before an archival and ends after it would miss some."""
+        sums, repository = make_sums(), Repository(store)
+        repository.run(lambda work: [work.handle(sums, "1", Add(1)) for _ in range(1_200)])
+        read_stream, is_archived = store.read_stream, []
+
+        def archive_meanwhile(*asked: Any, **more: Any) -> Iterator[Any]:
+            for number, event in enumerate(read_stream(*asked, **more), 1):
+                if number == 100 and not is_archived and not more.get("backward"):
+                    is_archived.append(True)
+                    archive(store, "sum-1", below=1_100, to=None, aggregate=sums)
+                yield event
+
+        monkeypatch.setattr(store, "read_stream", archive_meanwhile)
+        loaded = repository.load(sums, "1")
+        monkeypatch.undo()
+        assert (loaded.state, loaded.version) in ((Sum(1_200), 1_200), (Sum(1_200), 1_201))
+        assert repository.load(sums, "1").version == 1_201
+
+    def test_what_is_archived_while_a_query_is_read_is_noticed(
+        self, store: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sums, repository, read = make_sums(), Repository(store), store.read
+        put(store, "a", made("added", b'{"amount":1}', "t"), made("added", b'{"amount":2}', "t"))
+
+        def archive_first(*asked: Any, **more: Any) -> Any:
+            monkeypatch.undo()
+            archive(store, "a", below=3, to=None, needs_state=False)
+            return read(*asked, **more)
+
+        monkeypatch.setattr(store, "read", archive_first)
+        with pytest.raises(ArchivedEvents, match="was archived: a decision by these events needs all of them"):
+            repository.run(lambda work: work.handle_within(sums, where(tags=["t"]), Add(1), stream="sum-1"))
+        assert list(store.read_stream("sum-1")) == []
+
     def test_a_stream_is_archived_below_its_snapshot(self, store: Any, tmp_path: Path) -> None:
         sums, repository = make_sums(), Repository(store, snapshots=Snapshots(every=3))
         for amount in (1, 20, 300, 4000):

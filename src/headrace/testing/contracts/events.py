@@ -171,6 +171,10 @@ class EventStoreContract:
             ([StreamAppend("a", [made("x", b"", "t\n")])], "tag 't\\\\n' is not possible"),
             ([StreamAppend("a", [made("x", b"", "t", "t")])], "same tag twice"),
             ([StreamAppend("a", [made(headers={"h": "\0"})])], "without NUL"),
+            ([StreamAppend("a", [made("x", b"", *map(str, range(101)))])], "has 101 tags"),
+            ([StreamAppend("a", [made(schema=-1)])], "cannot have schema -1"),
+            ([StreamAppend("a", [made(schema=2**31)])], "cannot have schema 2147483648"),
+            ([StreamAppend("a", [made(time_ms=2**63)])], "milliseconds since 1970"),
         ],
     )
     def test_what_cannot_be_stored_is_refused_and_nothing_is_written(
