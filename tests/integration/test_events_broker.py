@@ -7,24 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
+from confluent_kafka.admin import AdminClient
 
 from headrace import Broker
+from headrace.client import leaders
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import alter_configs, create_topic, delete_topics, describe_configs
 from headrace.client.cluster import Cluster
-from headrace.client.errors import Refused
+from headrace.client.connection import ConnectionSettings
+from headrace.client.errors import LostConnection, Refused
 from headrace.client.events import append_events, select_events
 from headrace.client.offsets import LATEST, list_offsets
+from headrace.client.quotas import alter_quotas
 from headrace.client.writer import init_producer
 from headrace.delivery.events import COMMAND, TAG, TYPE, VERSION, Criterion, Selection
 from headrace.eventsourcing.broker_store import BrokerEventStore
-from headrace.eventsourcing.errors import EventSourcingError
-from headrace.eventsourcing.model import NewEvent, StreamAppend
+from headrace.eventsourcing.errors import BoundaryConflict, EventSourcingError
+from headrace.eventsourcing.model import ALL, Condition, NewEvent, StreamAppend
+from headrace.eventsourcing.model import where as query_of
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.produce import ProduceResponse
 from headrace.records import Codec, Header, Record, build_batch, headers_in, records_of
+from headrace.security.quotas import Entity
 from headrace.testing.contracts.event_erasure import RedactionContract, RefusedArchivingContract, SealContract
-from headrace.testing.contracts.events import EventStoreContract
+from headrace.testing.contracts.events import EventStoreContract, made, put
 from tests.reading import read_committed
 
 if TYPE_CHECKING:
@@ -148,7 +156,7 @@ def test_some_commands_known_and_some_not_are_refused(cluster: Cluster, where: T
     assert not append_events(cluster, where, batch_of(event("a", 1, command="one"))).is_repeat
     mixed = batch_of(event("a", 2, command="one"), event("a", 3, command="two"))
     assert "batch of its own" in str(refused(cluster, where, mixed))
-    assert append_events(cluster, where, batch_of(event("b", 9, command="one"))) == (0, True)
+    assert append_events(cluster, where, batch_of(event("b", 9, command="one")))[:2] == (0, True)
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
@@ -194,6 +202,71 @@ def test_a_topic_that_begins_to_keep_events_knows_those_that_it_has(cluster: Clu
     assert refused(cluster, where, batch_of(event("a", 2))).code is ErrorCode.POLICY_VIOLATION
     append_events(cluster, where, batch_of(event("a", 3)))
     assert [offset for offset, _ in selected(cluster, where, Selection(stream="a"))] == [1, 2, 3]
+
+
+def test_a_condition_that_nobody_can_see_is_a_conflict_all_the_same(bootstrap: str, cluster: Cluster) -> None:
+    """What is in its way was deleted, or is not an event: an append was sent again and again, for ever."""
+    topic = f"hidden-{next(_NUMBERS)}"
+    create_topic(cluster, topic, partitions=1)
+    append_events(cluster, TopicPartition(topic, 0), batch_of(Record(0, 1, None, b"plain", ())))
+    alter_configs(cluster, topic, changes=EVENTS)
+    store = BrokerEventStore(lambda: Cluster(parse_bootstrap(bootstrap)), topic)
+    with pytest.raises(BoundaryConflict):
+        put(store, "a", condition=Condition(ALL, 0))
+    put(store, "a", made("x", b"", "t"), command_id="c-1")
+    put(store, "b", made("x", b"", "t"))
+    _delete_before(bootstrap, topic, 2)
+    with pytest.raises(BoundaryConflict):
+        put(store, "c", condition=Condition(query_of(tags=["t"]), 0))
+    again = put(store, "a", command_id="c-1")
+    assert (again.is_repeat, again.versions) == (True, {})
+    assert [each.stream for each in store.read()] == [each.stream for each in store.read(backward=True)] == ["b"]
+    _delete_before(bootstrap, topic, 3)
+    assert (list(store.read()), list(store.list_streams())) == ([], [])
+    assert put(store, "b", expected=1).versions == {"b": 2}
+    store.close()
+
+
+def _delete_before(bootstrap: str, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.delete_records([ConfluentPartition(topic, 0, offset)]).values():
+        done.result()
+
+
+def test_an_append_whose_answer_was_lost_is_not_a_repeat(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = BrokerEventStore(lambda: Cluster(parse_bootstrap(bootstrap)), f"lost-{next(_NUMBERS)}")
+
+    ask_once, lost = leaders._ask_once, list[object]()
+
+    def lose_first(cluster: Cluster, partitions: list[TopicPartition], question: Any) -> Any:
+        for where, outcome in ask_once(cluster, partitions, question):
+            is_first = question.response is ProduceResponse and question not in lost
+            lost.append(question)
+            yield where, LostConnection("lost") if is_first else outcome
+
+    monkeypatch.setattr(leaders, "_ask_once", lose_first)
+    for command in ("", "c-1"):
+        done = put(store, "a", made(), made(), command_id=command)
+        assert (done.is_repeat, done.position) == (False, done.versions["a"])
+    assert put(store, "a", command_id="c-1").is_repeat
+    assert len(lost) > 3
+    assert [each.version for each in store.read()] == [1, 2, 3, 4]
+    store.close()
+
+
+def test_a_client_that_is_throttled_gets_all_of_its_events(bootstrap: str, cluster: Cluster) -> None:
+    """An answer without events would say that there are none, and a decision be made without them."""
+    settings = ConnectionSettings(client_id="slow")
+    store = BrokerEventStore(lambda: Cluster(parse_bootstrap(bootstrap), settings), f"slow-{next(_NUMBERS)}")
+    put(store, "a", *(made("x", b"x" * 10_000, "t") for _ in range(4)), command_id="c-1")
+    slow = Entity(client_id="slow")
+    alter_quotas(cluster, slow, {"consumer_byte_rate": 40_000})
+    assert len(list(store.read(query_of(tags=["t"])))) == 4
+    alter_quotas(cluster, slow, {"consumer_byte_rate": 100_000})
+    assert len(list(store.read(query_of(tags=["t"])))) == 4
+    assert store.find_command("c-1") is not None
+    alter_quotas(cluster, slow, {"consumer_byte_rate": None})
+    store.close()
 
 
 def test_no_transactions(bootstrap: str, where: TopicPartition) -> None:

@@ -2,17 +2,20 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
 
-from headrace.eventsourcing.errors import InvalidAppend, StoreUnavailable
+from headrace.eventsourcing.errors import InvalidAppend, InvalidStore, StoreUnavailable
 from headrace.eventsourcing.postgres_store import PostgresEventStore, postgres
 from headrace.testing.contracts.event_erasure import ErasureContract, SealContract
 from headrace.testing.contracts.events import PATIENCE_S, EventStoreContract, SnapshotStoreContract, made, put
 from tests.integration.table_sink_stores import PostgresServer
+from tests.integration.waiting import wait_until
 
 _numbers = itertools.count()
 
@@ -120,6 +123,46 @@ def test_appends_with_other_tags_do_not_wait_for_each_other(open_store: Any) -> 
     with not_committed_yet(slow):
         put(slow, "one", made("x", b"", "tag:1"))
         assert put(quick, "two", made("x", b"", "tag:2")).versions == {"two": 1}
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_database_with_another_default_of_isolation_does_a_command_once(
+    postgres_server: PostgresServer, level: str
+) -> None:
+    """Who waited for the command's lock would not see what was committed meanwhile."""
+    escaped = f"default_transaction_isolation={level}".replace(" ", "\\ ")
+    url = f"{postgres_server.url}{'&' if '?' in postgres_server.url else '?'}options={quote(f'-c {escaped}')}"
+    table = f"events {next(_numbers)}"
+    slow, quick = postgres(url, table), postgres(url, table)
+    put(quick, "before")
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(postgres_server.url, autocommit=True) as watching:
+        with not_committed_yet(slow):
+            put(slow, "a", command_id="c-1")
+            waiting = pool.submit(put, quick, "b", command_id="c-1")
+            wait_until(
+                lambda: watching.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone() is not None, "a lock"
+            )
+        assert waiting.result(PATIENCE_S).is_repeat
+    assert streams(slow) == ["before", "a"]
+    slow.close()
+    quick.close()
+
+
+@pytest.mark.parametrize("table", ["x" * 52, "$$ a'b\"c %s ?"])
+def test_whatever_a_table_is_called_who_waits_is_woken(postgres_server: PostgresServer, table: str) -> None:
+    store = postgres(postgres_server.url, table, schema="s" * 40)
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(postgres_server.url, autocommit=True) as watching:
+        waiting = pool.submit(store.wait, 0, PATIENCE_S)
+        held = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock'"
+        wait_until(lambda: watching.execute(held).fetchone() is not None, "who waits")
+        assert put(store, "a", made("x", b"", "t"), command_id="c-1").versions == {"a": 1}
+        assert waiting.result(PATIENCE_S)
+    store.close()
+
+
+def test_a_table_with_too_long_a_name_is_refused(postgres_server: PostgresServer) -> None:
+    with pytest.raises(InvalidStore, match="too long for events in PostgreSQL: use 52 bytes"):
+        postgres(postgres_server.url, "ü" * 27)
 
 
 def test_a_server_that_crashes_keeps_what_it_acknowledged(open_store: Any, postgres_server: PostgresServer) -> None:

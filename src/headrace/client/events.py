@@ -23,10 +23,14 @@ _SELECTED_BYTES: Final = 1024 * 1024
 
 
 class Appended(NamedTuple):
-    """Where the first event of an append is; `is_repeat` if it was there before."""
+    """Where the first event of an append is; `is_repeat` if it was there before.
+
+    `is_again` if it was sent more than once: what was there before may be what the first request did.
+    """
 
     base_offset: int
     is_repeat: bool
+    is_again: bool
 
 
 class Selected(NamedTuple):
@@ -40,8 +44,11 @@ class Selected(NamedTuple):
 
 def append_events(cluster: Cluster, where: TopicPartition, batch: Buffer) -> Appended:
     """Append a batch of events; a conflict is `Refused` with POLICY_VIOLATION."""
+    sent = 0
 
     def ask(_: list[TopicPartition]) -> ProduceRequest:
+        nonlocal sent
+        sent += 1
         data = PartitionProduceData(index=where.partition, records=batch)
         topic = TopicProduceData(name=where.topic, topic_id=cluster.topic(where.topic).id, partition_data=[data])
         return ProduceRequest(acks=ACKS_ALL, timeout_ms=_TIMEOUT_MS, topic_data=[topic])
@@ -52,7 +59,7 @@ def append_events(cluster: Cluster, where: TopicPartition, batch: Buffer) -> App
                 if answer.error_code:
                     yield where, refused(where, answer.error_code, answer.error_message)
                 else:
-                    yield where, Appended(answer.base_offset, answer.is_repeat)
+                    yield where, Appended(answer.base_offset, answer.is_repeat, sent > 1)
 
     question = Question(ProduceResponse, ask, read, timeout_s=_TIMEOUT_MS / 1000 + 5)
     return ask_leaders(cluster, [where], question)[where]

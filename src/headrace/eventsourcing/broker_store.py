@@ -5,8 +5,9 @@ broker refuses it if an event is not the next one of its stream, or if something
 events of a stream, or of a query, by an index. The topic is a Kafka topic like any other to everybody who reads it.
 """
 
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Final, NoReturn
@@ -15,7 +16,7 @@ from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.errors import ClientError, Refused, UnknownTopic
 from headrace.client.events import FEATURE, Selected, append_events, select_events
-from headrace.client.offsets import LATEST, list_offsets
+from headrace.client.offsets import EARLIEST, LATEST, list_offsets
 from headrace.delivery.events import Selection
 from headrace.delivery.redaction import REDACTION, read_redaction
 from headrace.eventsourcing.errors import (
@@ -64,6 +65,8 @@ KEPT: Final = {
     "message.timestamp.after.max.ms": str(2**63 - 1),  # the time of an event is the application's
 }
 _LAST: Final = 2**62
+_MATCHED: Final = re.compile(r"the event at offset (\d+) matches")  # in what the broker says of a condition
+_ATTEMPTS: Final = 20  # of an append that nothing seems to be in the way of
 _POLL_S: Final = 0.5
 _REDACTION_S: Final = 60.0  # the broker writes a segment anew
 _LOOK_S: Final = 0.01
@@ -172,6 +175,7 @@ class BrokerEventStore(UnchangingTopic):
     ) -> Appended:
         check_append(appends, condition, command_id)
         command = make_command_id(command_id)
+        attempts = _ATTEMPTS
         with self._pool.take() as cluster:
             while True:
                 versions = {
@@ -182,10 +186,15 @@ class BrokerEventStore(UnchangingTopic):
                 try:
                     done = append_events(cluster, self._where, build_batch(records))
                 except Refused as refusal:
-                    self._explain(cluster, refusal, appends, condition)
-                    continue  # a stream that may be at any version has moved on
-                if done.is_repeat and (repeated := self._find_command(cluster, command)):
-                    return repeated
+                    if not self._explain(cluster, refusal, appends, condition, versions):
+                        attempts -= 1
+                        if not attempts:
+                            raise
+                    continue
+                if done.is_repeat:
+                    events = self._events_of(cluster, command)
+                    is_own = done.is_again and bool(events) and events[0].id == appends[0].events[0].id
+                    return _appended(events, done.base_offset, is_repeat=not is_own)
                 ends = {each.stream: versions[each.stream] + len(each.events) for each in appends}
                 return Appended(position_of(done.base_offset + len(records) - 1), ends)
 
@@ -193,33 +202,39 @@ class BrokerEventStore(UnchangingTopic):
         return select_events(cluster, self._where, Selection(stream=stream, first=_LAST)).stream_version
 
     def _explain(
-        self, cluster: Cluster, refusal: Refused, appends: Sequence[StreamAppend], condition: Condition | None
-    ) -> None:
-        """Raise what an append was refused for; if nothing is in its way any more, it may be sent again."""
+        self,
+        cluster: Cluster,
+        refusal: Refused,
+        appends: Sequence[StreamAppend],
+        condition: Condition | None,
+        versions: Mapping[str, int],
+    ) -> bool:
+        """Raise what an append was refused for; whether a stream that may be at any version has moved on."""
         if refusal.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP):
             raise InvalidAppend(f"the broker does not take the append: {refusal}") from None
         if refusal.code is not ErrorCode.POLICY_VIOLATION:
             raise refusal
-        if condition is not None:
-            for event in self.read(condition.query, after=condition.after, limit=1):
-                raise BoundaryConflict(condition.query, condition.after, event.position) from None
+        if condition is not None and (matched := _MATCHED.search(str(refusal))) is not None:
+            position = position_of(int(matched[1]))  # which may not be there to be read, any more or yet
+            raise BoundaryConflict(condition.query, condition.after, position) from None
+        has_moved = False
         for each in appends:
             actual = self._version(cluster, each.stream)
             if each.expected not in (ANY, actual):
                 raise Conflict(each.stream, each.expected, actual) from None
+            has_moved = has_moved or actual != versions[each.stream]
+        return has_moved
 
     def find_command(self, command_id: str) -> Appended | None:
         if not command_id:
             return None
         with self._pool.take() as cluster:
-            return self._find_command(cluster, command_id)
+            events = self._events_of(cluster, command_id)
+        return _appended(events, 0, is_repeat=True) if events else None
 
-    def _find_command(self, cluster: Cluster, command: str) -> Appended | None:
+    def _events_of(self, cluster: Cluster, command: str) -> list[StoredEvent]:
         """What an append did that was done before."""
-        events = list(read_events(select_events(cluster, self._where, Selection(command=command)).records))
-        if not events:
-            return None
-        return Appended(events[-1].position, {each.stream: each.version for each in events}, is_repeat=True)
+        return list(read_events(select_events(cluster, self._where, Selection(command=command)).records))
 
     # --- redaction
 
@@ -258,7 +273,14 @@ class BrokerEventStore(UnchangingTopic):
         least, most = _SELECTED_BYTES
         max_bytes = most if limit is None else min(most, max(least, limit * _EVENT_BYTES))
         with self._pool.take() as cluster:
-            return select_events(cluster, self._where, selection, offset, max_bytes=max_bytes)
+            try:
+                return select_events(cluster, self._where, selection, offset, max_bytes=max_bytes)
+            except Refused as refusal:
+                start = list_offsets(cluster, {self._where: EARLIEST})[self._where].offset
+                if refusal.code is not ErrorCode.OFFSET_OUT_OF_RANGE or start <= offset:
+                    raise
+                # The beginning of the log was deleted.
+                return select_events(cluster, self._where, selection, start, max_bytes=max_bytes)
 
     def read_stream(
         self, stream: str, *, after: int = 0, to: int | None = None, limit: int | None = None, backward: bool = False
@@ -343,6 +365,12 @@ class BrokerEventStore(UnchangingTopic):
             with self._pool.take() as cluster:
                 select_events(cluster, self._where, None, last, max_wait_ms=int(min(left_s, _POLL_S) * 1000) + 1)
         return False
+
+
+def _appended(events: Sequence[StoredEvent], base_offset: int, *, is_repeat: bool) -> Appended:
+    """What an append did whose events are these; they may have been deleted since."""
+    position = events[-1].position if events else position_of(base_offset)
+    return Appended(position, {each.stream: each.version for each in events}, is_repeat=is_repeat)
 
 
 def read_backward(

@@ -33,6 +33,7 @@ from headrace.eventsourcing.errors import (
     Conflict,
     EventSourcingError,
     InvalidAppend,
+    InvalidStore,
     StoreUnavailable,
 )
 from headrace.eventsourcing.event_records import (
@@ -60,7 +61,7 @@ from headrace.eventsourcing.stream_list import list_streams_in
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records import Record, build_batch, headers_in, records_of
-from headrace.storage.event_index import MEMORY, EventIndex, LiveIndex
+from headrace.storage.event_index import MEMORY, EventIndex, IndexFailed, LiveIndex, is_foreign
 from headrace.storage.filesystem import OsFileSystem
 
 _TRANSACTION_MS: Final = 60_000
@@ -70,6 +71,7 @@ _PAUSE_S: Final = 0.002
 _AT_ONCE: Final = 512
 _READ_BYTES: Final = 64 * 1024
 _COMMITTED: Final = FetchOptions(committed=True)
+_FILES: Final = OsFileSystem()
 _FENCED: Final = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
@@ -99,16 +101,20 @@ class KafkaEventStore(UnchangingTopic):
         self._lock = threading.RLock()  # for the index, and for whoever writes
         self._transaction: Transaction | None = None
         self._sequence = 0
+        self._unlock: Callable[[], None] = lambda: None
         try:
             with self._pool.take() as cluster:
                 ensure_topic(cluster, topic, configs=KEPT)
                 found = cluster.topic(topic, refresh=True)
             if len(found.partitions) != 1:
                 raise EventSourcingError(f"topic {topic!r} has several partitions: events of a store are in one")
-            self._index = EventIndex(OsFileSystem(), index, f"{topic} {found.id_text}")
+            if index != MEMORY:
+                self._unlock = _lock_index(index)
+            self._index = _open_index(index, f"{topic} {found.id_text}")
             self._live = LiveIndex(self._index)
         except BaseException:
             self._pool.close()
+            self._unlock()
             raise
 
     @property
@@ -127,6 +133,8 @@ class KafkaEventStore(UnchangingTopic):
         self._pool.close()
         with self._lock:
             self._index.close()
+            self._unlock()
+            self._unlock = lambda: None
 
     # --- the log, and the index of it
 
@@ -406,6 +414,25 @@ class KafkaEventStore(UnchangingTopic):
                 if select_events(cluster, self._where, None, last, max_wait_ms=wait_ms).records:
                     time.sleep(_PAUSE_S)  # it is there, and not committed yet
         return False
+
+
+def _lock_index(path: str) -> Callable[[], None]:
+    """Keep other stores away from an index: both would write the same portions."""
+    try:
+        return _FILES.lock(f"{path}.lock")
+    except BlockingIOError:
+        raise InvalidStore(f"the index of events {path} is in use, another store uses it: name another file") from None
+    except OSError as error:
+        raise InvalidStore(f"the index of events {path} cannot be used ({error.strerror}): name another file") from None
+
+
+def _open_index(path: str, owner: str) -> EventIndex:
+    if is_foreign(path):
+        raise InvalidStore(f"{path} is not an index of events, or a damaged one: name another file, or delete this one")
+    try:
+        return EventIndex(_FILES, path, owner)
+    except (IndexFailed, OSError) as error:
+        raise InvalidStore(f"the index of events {path} cannot be used ({error}): name another file") from error
 
 
 def _run(steps: Iterator[None]) -> int | None:

@@ -18,10 +18,11 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from hashlib import blake2b
 from typing import Any, Final
 from zlib import crc32
 
-from headrace.eventsourcing.errors import BoundaryConflict, Conflict, InvalidAppend
+from headrace.eventsourcing.errors import BoundaryConflict, Conflict, InvalidAppend, InvalidStore
 from headrace.eventsourcing.model import Appended, Condition, Query, StreamAppend, category_of, check_append
 from headrace.eventsourcing.sql import SqlEventStore, cells_of
 from headrace.stores.postgres.database import PostgresDatabase
@@ -29,6 +30,8 @@ from headrace.stores.sql.statements import TableName, quote
 
 _BUCKETS: Final = 256  # of tags, types and categories: few enough for PostgreSQL's table of locks
 _WAITERS: Final = 1 << 31  # the lock of those who wait
+_LONGEST_NAME: Final = 52  # bytes, so that the longest suffix fits into PostgreSQL's 63
+_LONGEST_CHANNEL: Final = 63
 _SLICE_S: Final = 0.5  # how long a wait goes on after `close`
 _IN_FLIGHT_S: Final = 0.005  # between looks while an append is under way, which may have begun before we listened
 
@@ -41,12 +44,17 @@ class PostgresEventStore(SqlEventStore[PostgresDatabase]):
     def __init__(
         self, url: str, table: str = "headrace_events", schema: str = "public", *, create: bool = True
     ) -> None:
+        for what, given in (("table", table), ("schema", schema)):
+            if len(given.encode()) > _LONGEST_NAME:  # PostgreSQL would cut names, to the same ones
+                raise InvalidStore(f"{what} {given!r} is too long for events in PostgreSQL: use {_LONGEST_NAME} bytes")
         self._url = url
         self._settled = 0
         name = TableName(table, schema)
         self._sequence = name.with_suffix("position")
         self._append, self._horizon = name.with_suffix("append"), name.with_suffix("settled")
         self._channel = f"{schema}.{table}"
+        if len(self._channel.encode()) > _LONGEST_CHANNEL:
+            self._channel = f"headrace_{blake2b(self._channel.encode(), digest_size=16).hexdigest()}"
         super().__init__(name, self._connect, create=create)
         with self._reachable() as db:
             [(self._oid,)] = db.run("SELECT to_regclass(?)::oid::bigint", (str(name),))
@@ -54,6 +62,8 @@ class PostgresEventStore(SqlEventStore[PostgresDatabase]):
     def _connect(self) -> PostgresDatabase:
         db = PostgresDatabase(self._url)
         db.connect()
+        # What is checked after a lock was waited for must see what was committed meanwhile, whatever the default is.
+        db.run("SET default_transaction_isolation = 'read committed'")
         return db
 
     def __str__(self) -> str:
@@ -236,7 +246,7 @@ def _criteria(query: Query) -> str:
 # A function in PL/pgSQL sees with each of its statements what was committed before: the sequence is read before the
 # locks, and the caller's next statement sees all that was settled. A number is locked by its lower half.
 _HORIZON: Final = """
-CREATE FUNCTION {name}(a_store bigint, OUT settled bigint, OUT in_flight boolean) AS $$
+CREATE FUNCTION {name}(a_store bigint, OUT settled bigint, OUT in_flight boolean) AS $headrace$
 DECLARE
     taken bigint;
     lowest bigint;
@@ -249,7 +259,7 @@ BEGIN
     ) AS held;
     settled := taken + LEAST(coalesce(lowest, 0), 0);
     in_flight := lowest IS NOT NULL;
-END $$ LANGUAGE plpgsql
+END $headrace$ LANGUAGE plpgsql
 """
 # Arrays of few elements look cheaper to plan for than any: without the setting each append would be planned anew.
 _APPEND: Final = """
@@ -259,7 +269,7 @@ CREATE FUNCTION {name}(
     a_types text[], a_schemas integer[], a_data bytea[], a_ids text[], a_times bigint[], a_tags text[],
     a_causations text[], a_correlations text[], a_headers text[],
     OUT outcome text, OUT names text[], OUT at text, OUT last bigint
-) SET plan_cache_mode = force_generic_plan AS $$
+) SET plan_cache_mode = force_generic_plan AS $headrace$
 DECLARE
     versions bigint[];
     criterion record;
@@ -346,7 +356,7 @@ BEGIN
     END IF;
     at := array_to_string(versions, ',');  -- a text is read quicker than an array
     outcome := 'done';
-END $$ LANGUAGE plpgsql
+END $headrace$ LANGUAGE plpgsql
 """
 _MARKS: Final = (
     "?::bigint, ?::bigint[], ?::boolean[], ?::text, ?::jsonb, ?::bigint, ?::text[], ?::bigint[], ?::integer[], "

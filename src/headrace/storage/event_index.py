@@ -10,6 +10,8 @@ its place are written in one transaction, and so is a merge. All of it is derive
 format, is made anew from the log. One thread writes at a time, and others read meanwhile.
 """
 
+import os
+import re
 import sqlite3
 import threading
 from bisect import bisect_left
@@ -57,6 +59,21 @@ def remove_index(filesystem: FileSystem, path: str) -> None:
     for suffix in ("", "-wal", "-shm"):
         if filesystem.exists(path + suffix):
             filesystem.remove(path + suffix)
+
+
+def is_foreign(path: str) -> bool:
+    """Whether a file is there that is not an index: one that is damaged is removed, and this one must not be."""
+    if path == MEMORY or not os.path.exists(path) or not os.path.getsize(path):
+        return False
+    try:
+        connection = sqlite3.connect(path)
+        try:
+            names = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        return True
+    return not {"facts", "runs"} <= names or any(not re.fullmatch(r"facts|runs|run_\d+", name) for name in names)
 
 
 class EventIndex:

@@ -93,7 +93,9 @@ async def _answer_selected(ctx: Context, request: FetchRequest) -> FetchResponse
         data.high_watermark = -1
         return response
     if ctx.meter is not None and selected.records and not ctx.meter.charge_fetch(len(selected.records)):
-        selected = selected._replace(records=b"", next_offset=partition.fetch_offset)
+        # An answer without events would say that there are none.
+        data.error_code, data.high_watermark = ErrorCode.THROTTLING_QUOTA_EXCEEDED, -1
+        return response
     data.records, data.next_offset, data.stream_version = selected
     return response
 
