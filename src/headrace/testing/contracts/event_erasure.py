@@ -414,7 +414,7 @@ class ErasureContract(RedactionContract):
         """Events are read page by page: a fold that begins before an archival and ends after it would miss some."""
         sums, repository = make_sums(), Repository(store)
         repository.run(lambda work: [work.handle(sums, "1", Add(1)) for _ in range(1_200)])
-        read_stream, is_archived = store.read_stream, []
+        read_stream, is_archived = store.read_stream, list[bool]()
 
         def archive_meanwhile(*asked: Any, **more: Any) -> Iterator[Any]:
             for number, event in enumerate(read_stream(*asked, **more), 1):
