@@ -1,4 +1,7 @@
-"""kill -9 of a broker that keeps events: what was acknowledged is there once, in its stream, and the index finds it."""
+"""kill -9 of a broker that keeps events: what was acknowledged is there once, in its stream, and the index finds it.
+
+What was redacted is in no file any more.
+"""
 
 import os
 import random
@@ -11,10 +14,15 @@ import pytest
 from headrace.broker.embedded import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
+from headrace.delivery.redaction import read_stand_in
 from headrace.eventsourcing.broker_store import BrokerEventStore
+from headrace.eventsourcing.erasure import redact
 from headrace.eventsourcing.errors import Conflict, StoreUnavailable
 from headrace.eventsourcing.model import NewEvent, StreamAppend, where
+from headrace.eventsourcing.seals import seal
+from headrace.eventsourcing.verification import verify
 from headrace.retry import Backoff
+from tests.integration.waiting import wait_until
 
 KILLS = [3, pytest.param(20, marks=pytest.mark.long)]
 STREAMS, WRITERS = 20, 3
@@ -92,3 +100,63 @@ def test_what_was_acknowledged_is_there_once(tmp_path: Path, kills: int) -> None
         assert there >= set(acknowledged)
         assert len(acknowledged) == len(set(acknowledged))
         store.close()
+
+
+class Redactor(threading.Thread):
+    """Redacts one event after the other, until the broker is dead."""
+
+    def __init__(self, servers: str, numbers: range) -> None:
+        super().__init__()
+        self.store, self.numbers = open_store(servers), numbers
+        self.acknowledged: list[int] = []
+        self.has_begun = threading.Event()
+
+    def run(self) -> None:
+        try:
+            for number in self.numbers:
+                redact(self.store, f"s-{number % STREAMS}", number // STREAMS + 1, reason="r")
+                self.acknowledged.append(number)
+                self.has_begun.set()
+        except StoreUnavailable:
+            pass
+        finally:
+            self.store.close()
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(15, marks=pytest.mark.long)])
+def test_what_was_redacted_is_gone_and_what_a_trace_asks_for_is_done(tmp_path: Path, kills: int) -> None:
+    seed = int(os.environ.get("HEADRACE_SEED", random.SystemRandom().getrandbits(32)))
+    print(f"HEADRACE_SEED={seed}")
+    chance, acknowledged, each_life = random.Random(seed), list[int](), 40
+    with Broker(data_dir=tmp_path) as broker:
+        store = open_store(broker.bootstrap_servers)
+        for number in range(kills * each_life):
+            data = b"<secret %d>" % number
+            store.append([StreamAppend(f"s-{number % STREAMS}", [NewEvent("noted", data)])])
+        mark = seal(store)
+        store.close()
+    for life in range(kills):
+        broker = Broker(tmp_path, own_process=True).start()
+        redactor = Redactor(broker.bootstrap_servers, range(life * each_life, (life + 1) * each_life))
+        redactor.start()
+        assert redactor.has_begun.wait(60)
+        threading.Event().wait(chance.uniform(0, 0.1))  # to be killed anywhere
+        assert broker.pid is not None
+        os.kill(broker.pid, signal.SIGKILL)
+        redactor.join(60)
+        acknowledged += redactor.acknowledged
+        broker.stop()
+    with Broker(data_dir=tmp_path) as again:
+        store = open_store(again.bootstrap_servers)
+
+        def is_done(stream: str, version: int) -> bool:
+            [event] = store.read_stream(stream, after=version - 1, to=version)
+            return read_stand_in(event.data) is not None
+
+        traces = verify(store, against=mark).redacted
+        wait_until(lambda: all(is_done(each.stream, each.version) for each in traces), "all traces are carried out")
+        assert verify(store, against=mark).is_intact
+        assert len(traces) >= len(acknowledged) > 0
+        store.close()
+    held = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert [number for number in acknowledged if b"<secret %d>" % number in held] == []
