@@ -32,7 +32,7 @@ demo: setup     ## run the main job: an online shop, live in one page, from its 
 	@$(BIN)/python examples/shop/demo.py
 
 test: lint peers .cache/spark-archive ## linters, types, layers, then the tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=25 -m "not long"
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=25 -m "not long"
 
 test-long: lint peers .cache/spark-archive ## every test, those that are long by nature too, and ten times the examples of the property tests
 	HEADRACE_EXAMPLES=3 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=25

@@ -157,6 +157,7 @@ def compared(streams: Streams, rows: dict[str, tuple[str, ...]], columns: dict[s
             assert sentence is None or (": " in sentence and len(sentence) < 400), sentence
 
 
+@pytest.mark.long
 def test_operators_behind_operators_give_a_databases_answer(streams: Streams) -> None:
     assert run(streams, [chain(*pair) for pair in SOME]) == {}
 

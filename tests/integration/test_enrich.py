@@ -104,6 +104,7 @@ def told(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((row["n"], row["city"], row["_joined"] and tuple(row["_joined"].values())) for row in found)
 
 
+@pytest.mark.long
 def test_as_of_gives_the_same_rows_however_it_is_run(spark: SparkSession, servers: str, tmp_path: Path) -> None:
     shop = Shop(spark, servers, "as-of")
     for move in range(4):

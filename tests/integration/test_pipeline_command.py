@@ -275,6 +275,7 @@ HELPERS = {
 }
 
 
+@pytest.mark.long
 def test_functions_classes_and_helper_modules_work_on_workers(place: Place, tmp_path: Path) -> None:
     """Started from another folder than the file's, so that no worker finds anything by chance."""
     create_topic(place.cluster, "windows", partitions=1)
