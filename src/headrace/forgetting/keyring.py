@@ -13,7 +13,7 @@ a keyring that cannot ask opens nothing, so what one process has forgotten all o
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
@@ -218,6 +218,14 @@ class Keyring:
             if stored.wrapped is not None:
                 self._by_subject[subject] = stored.key_id
         return stored
+
+    def prepare(self, key_ids: Collection[str]) -> None:
+        """Read several keys at once, which are needed soon."""
+        self._recheck()
+        missing = [key_id for key_id in key_ids if key_id not in self._by_id]
+        for stored in self.store.read(missing) if missing else ():
+            with self._lock:
+                self._remember(stored)
 
     def _key(self, key_id: str) -> SubjectKey | None:
         """A key by its id; None if it is destroyed. Raises `UnknownKey`."""

@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from headrace.connect.sections import shown_address
 from headrace.eventsourcing.opening import open_store
-from headrace.eventsourcing.store import EventStore, SnapshotStore
+from headrace.eventsourcing.store import ErasableStore, EventStore, SnapshotStore
 from headrace.forgetting.report import Finding, Hit, Outcome
 from headrace.forgetting.sealed import key_ids_in
 from headrace.forgetting.search import Needles
@@ -41,11 +41,12 @@ class EventStorePlace:
                     streams.add(event.stream)
             outcome = Outcome.UNREADABLE if events else Outcome.NOTHING
             yield Finding(self.name, "events", outcome, events, "the key is destroyed" if events else "")
-            if streams and isinstance(store, SnapshotStore):
-                if not dry:
-                    for stream in sorted(streams):
-                        store.delete_snapshots(stream)
-                yield Finding(self.name, "snapshots", Outcome.ERASED, len(streams), "of streams with such events")
+            if isinstance(store, ErasableStore) and isinstance(store, SnapshotStore):
+                held = [stream for stream in sorted(streams) if store.find_snapshot(stream) is not None]
+                for stream in held if not dry else ():
+                    store.delete_snapshots(stream)
+                if held:
+                    yield Finding(self.name, "snapshots", Outcome.ERASED, len(held), "of streams with such events")
 
     def search(self, needles: Needles) -> Iterator[Hit]:
         with self._opened() as store:
@@ -54,3 +55,8 @@ class EventStorePlace:
                 parts += [text.encode() for pair in event.headers.items() for text in pair]
                 for number in sorted(needles.find(b"\0".join(parts))):
                     yield Hit(self.name, f"event {event.version} of stream {event.stream}", number)
+            if isinstance(store, ErasableStore):
+                for stream in store.list_streams():
+                    snapshot = store.find_snapshot(stream.name)
+                    for number in sorted(needles.find(snapshot.data)) if snapshot is not None else ():
+                        yield Hit(self.name, f"the snapshot of stream {stream.name}", number)

@@ -14,7 +14,7 @@ from headrace.forgetting.search import Needles
 from headrace.stack.forgetting.place import Subject
 
 _CHUNK_BYTES: Final = 1 << 20
-_OPENS: Final = ("open_sealed", "open_value", "opened(")
+_OPENS: Final = ("open_sealed", "open_value", "open_columns")
 
 
 class CheckpointPlace:
