@@ -57,24 +57,48 @@ def grow(array: Longs, count: int, wanted: int) -> Longs:
 
 
 @compiled
-def plan(run: Longs, states: Longs, edges: Longs, settings: Longs) -> None:
-    """When a run has to be looked at though no row comes."""
-    deadline = NEVER if settings[T_WITHIN] == NEVER else run[R_START_US] + settings[T_WITHIN]
-    begin = states[run[R_STATE], S_EDGES]
-    for number in range(states[run[R_STATE], S_EDGES_END] - begin):
-        if not (run[R_OPEN] >> number) & 1:
-            continue
-        edge = edges[begin + number]
-        if edge[E_WITHIN] != NEVER:
-            deadline = min(deadline, run[R_LAST_US] + edge[E_WITHIN])
-        if edge[E_TARGET] == ACCEPT and edge[E_ABSENT] < edge[E_ABSENT_END] and edge[E_BARS] == edge[E_BARS_END]:
-            deadline = min(deadline, run[R_LAST_US] + edge[E_WAIT])
-    run[R_DEADLINE] = deadline
+def copy_row(target: Longs, at: int, source: Longs, number: int) -> None:
+    """By hand: a slice of an array counts references, and these are the innermost loops."""
+    for column in range(target.shape[1]):
+        target[at, column] = source[number, column]
 
 
 @compiled
-def is_barred(edge: Longs, bars: Longs, mask: int) -> bool:
-    for number in range(edge[E_BARS], edge[E_BARS_END]):
+def shift(array: Longs, by: int, count: int) -> None:
+    """Take the first rows out of an array of `count`."""
+    for number in range(by, count):
+        copy_row(array, number - by, array, number)
+
+
+@compiled
+def plan(runs: Longs, at: int, states: Longs, edges: Longs, settings: Longs) -> None:
+    """When a run has to be looked at though no row comes."""
+    deadline = NEVER if settings[T_WITHIN] == NEVER else runs[at, R_START_US] + settings[T_WITHIN]
+    begin = states[runs[at, R_STATE], S_EDGES]
+    for choice in range(states[runs[at, R_STATE], S_EDGES_END] - begin):
+        if not (runs[at, R_OPEN] >> choice) & 1:
+            continue
+        edge = begin + choice
+        if edges[edge, E_WITHIN] != NEVER:
+            deadline = min(deadline, runs[at, R_LAST_US] + edges[edge, E_WITHIN])
+        if is_timed_end(edges, edge):
+            deadline = min(deadline, runs[at, R_LAST_US] + edges[edge, E_WAIT])
+    runs[at, R_DEADLINE] = deadline
+
+
+@compiled
+def is_timed_end(edges: Longs, edge: int) -> bool:
+    """An end that comes when its absences have lasted long enough, whatever the window."""
+    return (
+        edges[edge, E_TARGET] == ACCEPT
+        and edges[edge, E_ABSENT] < edges[edge, E_ABSENT_END]
+        and edges[edge, E_BARS] == edges[edge, E_BARS_END]
+    )
+
+
+@compiled
+def is_barred(edges: Longs, edge: int, bars: Longs, mask: int) -> bool:
+    for number in range(edges[edge, E_BARS], edges[edge, E_BARS_END]):
         if (mask & bars[number, 0]) == bars[number, 0]:
             unless = bars[number, 1]
             if unless < 0 or (mask & unless) != unless:
@@ -83,9 +107,9 @@ def is_barred(edge: Longs, bars: Longs, mask: int) -> bool:
 
 
 @compiled
-def is_absent(edge: Longs, absences: Longs, mask: int, since_us: int) -> bool:
+def is_absent(edges: Longs, edge: int, absences: Longs, mask: int, since_us: int) -> bool:
     """Whether none of those came that must not for their time."""
-    for number in range(edge[E_ABSENT], edge[E_ABSENT_END]):
+    for number in range(edges[edge, E_ABSENT], edges[edge, E_ABSENT_END]):
         if since_us < absences[number, 1] and (mask & absences[number, 0]) == absences[number, 0]:
             return False
     return True
@@ -102,9 +126,10 @@ def complete(counts: Longs, fresh: Longs, start: int, node: int, time_us: int, c
 
 
 @compiled
-def keep(counts: Longs, runs: Longs, run: Longs, settings: Longs) -> None:
-    """Add a run behind the others; at the cap, what was chosen for it."""
+def admit(counts: Longs, runs: Longs, settings: Longs) -> None:
+    """The run that was written behind the others is one of them; at the cap, what was chosen for it."""
     at = counts[C_RUNS]
+    deadline = runs[at, R_DEADLINE]
     if at >= settings[T_CAP]:
         counts[C_DROPPED] += 1
         if settings[T_AT_CAP] == FAIL:
@@ -112,17 +137,16 @@ def keep(counts: Longs, runs: Longs, run: Longs, settings: Longs) -> None:
             return
         if settings[T_AT_CAP] == DROP_NEWEST or at == 0:
             return
-        runs[: at - 1] = runs[1:at].copy()
+        shift(runs, 1, at + 1)
         at -= 1
-    runs[at] = run
     counts[C_RUNS] = at + 1
-    counts[C_DEADLINE] = min(counts[C_DEADLINE], run[R_DEADLINE])
+    counts[C_DEADLINE] = min(counts[C_DEADLINE], deadline)
 
 
 @compiled
 def take(
-    counts: Longs, nodes: Longs, runs: Longs, fresh: Longs, states: Longs, edges: Longs, settings: Longs,
-    run: Longs, target: int, parent: int, choice: int, row: int, time_us: int, start: int, start_us: int,
+    counts: Longs, nodes: Longs, runs: Longs, fresh: Longs, states: Longs, edges: Longs, settings: Longs, target: int,
+    parent: int, choice: int, row: int, time_us: int, start: int, start_us: int,
 ) -> bool:  # fmt: skip
     """A row is taken in a state: a node, a match if that is an end, a run if more may follow; whether it is an end."""
     node = counts[C_NODES]
@@ -144,16 +168,17 @@ def take(
         else:
             open_edges &= ~(1 << end)
     if open_edges:
-        run[R_STATE] = target
-        run[R_OPEN] = open_edges
-        run[R_START] = start
-        run[R_START_US] = start_us
-        run[R_NODE] = node
-        run[R_LAST_US] = time_us
-        run[R_FRESH] = 1
-        run[R_WAS_MATCH] = 1 if end >= 0 else 0
-        plan(run, states, edges, settings)
-        keep(counts, runs, run, settings)
+        at = counts[C_RUNS]
+        runs[at, R_STATE] = target
+        runs[at, R_OPEN] = open_edges
+        runs[at, R_START] = start
+        runs[at, R_START_US] = start_us
+        runs[at, R_NODE] = node
+        runs[at, R_LAST_US] = time_us
+        runs[at, R_FRESH] = 1
+        runs[at, R_WAS_MATCH] = 1 if end >= 0 else 0
+        plan(runs, at, states, edges, settings)
+        admit(counts, runs, settings)
     return end >= 0
 
 
@@ -163,49 +188,54 @@ def step_all(
     edges: Longs, bars: Longs, nexts: Longs, absences: Longs, settings: Longs, row: int, time_us: int, mask: int,
 ) -> None:  # fmt: skip
     """A row for all runs of a key, where every match counts."""
-    made = np.empty(R_WIDTH, np.int64)
     for number in range(before_count):
-        run = before[number]
-        begin = states[run[R_STATE], S_EDGES]
+        begin = states[before[number, R_STATE], S_EDGES]
+        was_open = before[number, R_OPEN]
         still_open = 0
-        for choice in range(states[run[R_STATE], S_EDGES_END] - begin):
-            if not (run[R_OPEN] >> choice) & 1:
+        for choice in range(states[before[number, R_STATE], S_EDGES_END] - begin):
+            if not (was_open >> choice) & 1:
                 continue
-            edge = edges[begin + choice]
-            target = edge[E_TARGET]
-            if not edge[E_IS_PLAIN]:
+            edge = begin + choice
+            target = edges[edge, E_TARGET]
+            if not edges[edge, E_IS_PLAIN]:
                 is_closed = False
-                if run[R_FRESH]:
-                    for place in range(edge[E_NEXT], edge[E_NEXT_END]):
-                        if (mask & nexts[place, 0]) == nexts[place, 0]:
-                            is_closed = True
-                since_us = time_us - run[R_LAST_US]
-                if is_closed or is_barred(edge, bars, mask) or not is_absent(edge, absences, mask, since_us):
+                if before[number, R_FRESH]:
+                    for place in range(edges[edge, E_NEXT], edges[edge, E_NEXT_END]):
+                        is_closed = is_closed or (mask & nexts[place, 0]) == nexts[place, 0]
+                since_us = time_us - before[number, R_LAST_US]
+                if (
+                    is_closed
+                    or is_barred(edges, edge, bars, mask)
+                    or not is_absent(edges, edge, absences, mask, since_us)
+                ):
                     continue
-                if since_us < edge[E_WAIT]:
+                if since_us < edges[edge, E_WAIT]:
                     still_open |= 1 << choice
                     continue
                 if target == ACCEPT:
-                    if edge[E_BARS] < edge[E_BARS_END]:
+                    if edges[edge, E_BARS] < edges[edge, E_BARS_END]:
                         still_open |= 1 << choice
                     else:
-                        complete(counts, fresh, run[R_START], run[R_NODE], time_us, choice)
-                        run[R_WAS_MATCH] = 1
+                        complete(counts, fresh, before[number, R_START], before[number, R_NODE], time_us, choice)
+                        before[number, R_WAS_MATCH] = 1
                     continue
             matched = (mask & states[target, S_MASK]) == states[target, S_MASK]
             if matched:
                 take(
-                    counts, nodes, runs, fresh, states, edges, settings, made, target, run[R_NODE], choice, row,
-                    time_us, run[R_START], run[R_START_US],
+                    counts, nodes, runs, fresh, states, edges, settings, target, before[number, R_NODE], choice, row,
+                    time_us, before[number, R_START], before[number, R_START_US],
                 )  # fmt: skip
-            if edge[E_CONTIGUITY] == ANY or (edge[E_CONTIGUITY] == RELAXED and not matched):
+            contiguity = edges[edge, E_CONTIGUITY]
+            if contiguity == ANY or (contiguity == RELAXED and not matched):
                 still_open |= 1 << choice
         if still_open:
-            if still_open != run[R_OPEN]:
-                run[R_OPEN] = still_open
-                plan(run, states, edges, settings)
-            run[R_FRESH] = 0
-            keep(counts, runs, run, settings)
+            at = counts[C_RUNS]
+            copy_row(runs, at, before, number)
+            runs[at, R_FRESH] = 0
+            if still_open != was_open:
+                runs[at, R_OPEN] = still_open
+                plan(runs, at, states, edges, settings)
+            admit(counts, runs, settings)
 
 
 @compiled
@@ -214,17 +244,16 @@ def step_preferred(
     edges: Longs, settings: Longs, reached: Longs, row: int, time_us: int, mask: int,
 ) -> None:  # fmt: skip
     """The same where one match is chosen: edges are strict, and what reaches an end cuts off the less preferred."""
-    made = np.empty(R_WIDTH, np.int64)
-    reached[:] = -1
+    for number in range(len(reached)):
+        reached[number, 0] = -1
     cut = -1  # the row at which a match began that is decided for this step
     for number in range(before_count):
-        run = before[number]
-        start = run[R_START]
+        start = before[number, R_START]
         if start == cut:
             continue
-        begin = states[run[R_STATE], S_EDGES]
-        for choice in range(states[run[R_STATE], S_EDGES_END] - begin):
-            if not (run[R_OPEN] >> choice) & 1:
+        begin = states[before[number, R_STATE], S_EDGES]
+        for choice in range(states[before[number, R_STATE], S_EDGES_END] - begin):
+            if not (before[number, R_OPEN] >> choice) & 1:
                 continue
             target = edges[begin + choice, E_TARGET]
             # Runs that began alike and are in one state have the same future: the preferred one is enough.
@@ -232,8 +261,8 @@ def step_preferred(
                 continue
             reached[target, 0] = start
             is_end = take(
-                counts, nodes, runs, fresh, states, edges, settings, made, target, run[R_NODE], choice, row, time_us,
-                start, run[R_START_US],
+                counts, nodes, runs, fresh, states, edges, settings, target, before[number, R_NODE], choice, row,
+                time_us, start, before[number, R_START_US],
             )  # fmt: skip
             if is_end:
                 cut = start
@@ -246,15 +275,13 @@ def begin_at(
     row: int, time_us: int, mask: int,
 ) -> None:  # fmt: skip
     """What begins at a row; the edges of the start are those of the state behind the last."""
-    made = np.empty(R_WIDTH, np.int64)
     begin = states[len(states) - 1, S_EDGES]
     for choice in range(states[len(states) - 1, S_EDGES_END] - begin):
-        edge = edges[begin + choice]
-        target = edge[E_TARGET]
-        if (mask & states[target, S_MASK]) != states[target, S_MASK] or is_barred(edge, bars, mask):
+        target = edges[begin + choice, E_TARGET]
+        if (mask & states[target, S_MASK]) != states[target, S_MASK] or is_barred(edges, begin + choice, bars, mask):
             continue
         is_end = take(
-            counts, nodes, runs, fresh, states, edges, settings, made, target, -1, choice, row, time_us, row, time_us
+            counts, nodes, runs, fresh, states, edges, settings, target, -1, choice, row, time_us, row, time_us
         )
         if is_end and settings[T_CHOOSES_ONE]:
             return
@@ -269,41 +296,41 @@ def pass_time(
     kept = 0
     counts[C_DEADLINE] = NEVER
     for number in range(counts[C_RUNS]):
-        run = runs[number]
         is_kept = True
-        if run[R_DEADLINE] <= due_us:
-            is_over = settings[T_WITHIN] != NEVER and due_us >= run[R_START_US] + settings[T_WITHIN]
-            begin = states[run[R_STATE], S_EDGES]
+        if runs[number, R_DEADLINE] <= due_us:
+            start, last_us = runs[number, R_START], runs[number, R_LAST_US]
+            is_over = settings[T_WITHIN] != NEVER and due_us >= runs[number, R_START_US] + settings[T_WITHIN]
+            begin = states[runs[number, R_STATE], S_EDGES]
             still_open = 0
-            for choice in range(states[run[R_STATE], S_EDGES_END] - begin):
-                if not (run[R_OPEN] >> choice) & 1:
+            for choice in range(states[runs[number, R_STATE], S_EDGES_END] - begin):
+                if not (runs[number, R_OPEN] >> choice) & 1:
                     continue
-                edge = edges[begin + choice]
-                if edge[E_TARGET] == ACCEPT:
-                    has_waited = due_us >= run[R_LAST_US] + edge[E_WAIT]
-                    is_due = edge[E_ABSENT] < edge[E_ABSENT_END] and edge[E_BARS] == edge[E_BARS_END] and has_waited
-                    if is_due or is_over:
+                edge = begin + choice
+                if edges[edge, E_TARGET] == ACCEPT:
+                    has_waited = due_us >= last_us + edges[edge, E_WAIT]
+                    if is_over or (has_waited and is_timed_end(edges, edge)):
                         if has_waited:
-                            complete(counts, fresh, run[R_START], run[R_NODE], due_us, choice)
-                            run[R_WAS_MATCH] = 1
+                            complete(counts, fresh, start, runs[number, R_NODE], due_us, choice)
+                            runs[number, R_WAS_MATCH] = 1
                         continue
-                elif is_over or (edge[E_WITHIN] != NEVER and due_us >= run[R_LAST_US] + edge[E_WITHIN]):
+                elif is_over or (edges[edge, E_WITHIN] != NEVER and due_us >= last_us + edges[edge, E_WITHIN]):
                     continue
                 still_open |= 1 << choice
-            run[R_OPEN] = still_open
+            runs[number, R_OPEN] = still_open
             is_kept = still_open != 0
             if is_kept:
-                plan(run, states, edges, settings)
-            elif not run[R_WAS_MATCH] and not (settings[T_CHOOSES_ONE] and has_best(counts, waiting, run[R_START])):
+                plan(runs, number, states, edges, settings)
+            elif not runs[number, R_WAS_MATCH] and not (settings[T_CHOOSES_ONE] and has_best(counts, waiting, start)):
                 at = counts[C_TIMED_OUT]
-                timed_out[at, M_START] = run[R_START]
-                timed_out[at, M_NODE] = run[R_NODE]
+                timed_out[at, M_START] = start
+                timed_out[at, M_NODE] = runs[number, R_NODE]
                 timed_out[at, M_TIME] = due_us
+                timed_out[at, M_CHOICE] = 0
                 counts[C_TIMED_OUT] = at + 1
         if is_kept:
             if kept != number:
-                runs[kept] = run
-            counts[C_DEADLINE] = min(counts[C_DEADLINE], run[R_DEADLINE])
+                copy_row(runs, kept, runs, number)
+            counts[C_DEADLINE] = min(counts[C_DEADLINE], runs[kept, R_DEADLINE])
             kept += 1
     counts[C_RUNS] = kept
 
@@ -320,24 +347,21 @@ def has_best(counts: Longs, waiting: Longs, start: int) -> bool:
 
 
 @compiled
-def compare_paths(nodes: Longs, one: Longs, other: Longs) -> int:
+def compare_paths(nodes: Longs, fresh: Longs, one: int, other: int) -> int:
     """Which of two matches of a row is preferred: at the first difference, the earlier edge, then the earlier row."""
-    first, second = one[M_NODE], other[M_NODE]
+    first, second = fresh[one, M_NODE], fresh[other, M_NODE]
+    first_end, second_end = fresh[one, M_CHOICE], fresh[other, M_CHOICE]
     first_depth, second_depth = depth_of(nodes, first), depth_of(nodes, second)
     found = 0
     if first_depth == second_depth:
-        found = one[M_CHOICE] - other[M_CHOICE]
-    elif first_depth < second_depth:
-        # The shorter one ends where the longer one goes on: its end is compared with that edge.
-        for _ in range(second_depth - first_depth):
-            found = one[M_CHOICE] - nodes[second, N_CHOICE]
-            second = nodes[second, N_PARENT]
-        found = -1 if found == 0 else found
-    else:
-        for _ in range(first_depth - second_depth):
-            found = nodes[first, N_CHOICE] - other[M_CHOICE]
-            first = nodes[first, N_PARENT]
-        found = 1 if found == 0 else found
+        found = first_end - second_end
+    # A shorter one ends where a longer one goes on: its end is compared with that edge.
+    for _ in range(second_depth - first_depth):
+        found = first_end - nodes[second, N_CHOICE]
+        second = nodes[second, N_PARENT]
+    for _ in range(first_depth - second_depth):
+        found = nodes[first, N_CHOICE] - second_end
+        first = nodes[first, N_PARENT]
     while first != second:
         choice = nodes[first, N_CHOICE] - nodes[second, N_CHOICE]
         row = nodes[first, N_ROW] - nodes[second, N_ROW]
@@ -376,17 +400,19 @@ def order_fresh(counts: Longs, fresh: Longs, nodes: Longs, states: Longs) -> Non
     count = counts[C_FRESH]
     if count < 2:
         return
-    moving = np.empty(M_WIDTH, np.int64)
+    # The row behind the last is where one is put while its place is looked for.
     for number in range(1, count):
-        moving[:] = fresh[number]
+        copy_row(fresh, count, fresh, number)
         place = number
         while place > 0 and (
-            fresh[place - 1, M_START] > moving[M_START]
-            or (fresh[place - 1, M_START] == moving[M_START] and compare_paths(nodes, fresh[place - 1], moving) > 0)
+            fresh[place - 1, M_START] > fresh[count, M_START]
+            or (
+                fresh[place - 1, M_START] == fresh[count, M_START] and compare_paths(nodes, fresh, place - 1, count) > 0
+            )
         ):
-            fresh[place] = fresh[place - 1]
+            copy_row(fresh, place, fresh, place - 1)
             place -= 1
-        fresh[place] = moving
+        copy_row(fresh, place, fresh, count)
     kept = 0
     for number in range(count):
         is_new = True
@@ -398,23 +424,22 @@ def order_fresh(counts: Longs, fresh: Longs, nodes: Longs, states: Longs) -> Non
                 break
         if is_new:
             if kept != number:
-                fresh[kept] = fresh[number]
+                copy_row(fresh, kept, fresh, number)
             kept += 1
     counts[C_FRESH] = kept
 
 
 @compiled
-def next_start(nodes: Longs, states: Longs, skipped: Flags, settings: Longs, match: Longs) -> int:
-    """The smallest number of a row at which a match may begin after this one."""
-    first, skip = match[M_START], settings[T_SKIP]
+def next_start(nodes: Longs, states: Longs, skipped: Flags, skip: int, first: int, last: int) -> int:
+    """The smallest number of a row at which a match may begin after the one from row `first` to node `last`."""
     if skip == SKIP_NEXT:
         return first + 1
     if skip == SKIP_PAST:
-        return nodes[match[M_NODE], N_ROW] + 1
+        return nodes[last, N_ROW] + 1
     if skip == SKIP_ALL:
         return NEVER
     found = -1
-    node = match[M_NODE]
+    node = last
     while node >= 0:
         if skipped[states[nodes[node, N_STATE], S_VARIABLE]]:
             found = nodes[node, N_ROW]
@@ -434,7 +459,7 @@ def settle(
         order_fresh(counts, fresh, nodes, states)
     if settings[T_CHOOSES_ONE] == 0 and settings[T_SKIP] == SKIP_NONE:
         for number in range(counts[C_FRESH]):
-            matches[counts[C_MATCHES]] = fresh[number]
+            copy_row(matches, counts[C_MATCHES], fresh, number)
             counts[C_MATCHES] += 1
         counts[C_FRESH] = 0
         return
@@ -447,12 +472,12 @@ def settle(
                 if waiting[earlier, M_START] == fresh[number, M_START]:
                     found = earlier
             if found >= 0:
-                waiting[found] = fresh[number]
+                copy_row(waiting, found, fresh, number)
                 continue
         while place > 0 and waiting[place - 1, M_START] > fresh[number, M_START]:
-            waiting[place] = waiting[place - 1]
+            copy_row(waiting, place, waiting, place - 1)
             place -= 1
-        waiting[place] = fresh[number]
+        copy_row(waiting, place, fresh, number)
         counts[C_WAITING] += 1
     counts[C_FRESH] = 0
     while counts[C_WAITING] > 0:
@@ -460,11 +485,10 @@ def settle(
             earliest = runs[0, R_START]
             if earliest < waiting[0, M_START] or (settings[T_CHOOSES_ONE] and earliest == waiting[0, M_START]):
                 return
-        matches[counts[C_MATCHES]] = waiting[0]
+        copy_row(matches, counts[C_MATCHES], waiting, 0)
         counts[C_MATCHES] += 1
-        begin = next_start(nodes, states, skipped, settings, waiting[0])
-        if counts[C_WAITING] > 1:
-            waiting[: counts[C_WAITING] - 1] = waiting[1 : counts[C_WAITING]].copy()
+        begin = next_start(nodes, states, skipped, settings[T_SKIP], waiting[0, M_START], waiting[0, M_NODE])
+        shift(waiting, 1, counts[C_WAITING])
         counts[C_WAITING] -= 1
         if begin > counts[C_FROM]:
             counts[C_FROM] = begin
@@ -478,13 +502,13 @@ def drop_before(counts: Longs, runs: Longs, waiting: Longs, begin: int) -> None:
     while first < counts[C_RUNS] and runs[first, R_START] < begin:
         first += 1
     if first:
-        runs[: counts[C_RUNS] - first] = runs[first : counts[C_RUNS]].copy()
+        shift(runs, first, counts[C_RUNS])
         counts[C_RUNS] -= first
     first = 0
     while first < counts[C_WAITING] and waiting[first, M_START] < begin:
         first += 1
     if first:
-        waiting[: counts[C_WAITING] - first] = waiting[first : counts[C_WAITING]].copy()
+        shift(waiting, first, counts[C_WAITING])
         counts[C_WAITING] -= first
 
 
@@ -523,11 +547,13 @@ def step_keys(
         begin = run_ends[key - 1] if key else 0
         counts[C_RUNS] = run_ends[key] - begin
         runs = grow(runs, 0, counts[C_RUNS])
-        runs[: counts[C_RUNS]] = runs_in[begin : run_ends[key]]
+        for number in range(counts[C_RUNS]):
+            copy_row(runs, number, runs_in, begin + number)
         begin = waiting_ends[key - 1] if key else 0
         counts[C_WAITING] = waiting_ends[key] - begin
         waiting = grow(waiting, 0, counts[C_WAITING])
-        waiting[: counts[C_WAITING]] = waiting_in[begin : waiting_ends[key]]
+        for number in range(counts[C_WAITING]):
+            copy_row(waiting, number, waiting_in, begin + number)
         counts[C_FROM] = froms[key]
         counts[C_DEADLINE] = NEVER
         for number in range(counts[C_RUNS]):
@@ -538,8 +564,7 @@ def step_keys(
             now_us = times_us[at] if is_row else (NEVER - 1 if is_final else watermark_us)
             while counts[C_DEADLINE] <= now_us:
                 due_us = counts[C_DEADLINE]
-                most = counts[C_RUNS] * widest
-                fresh = grow(fresh, 0, most)
+                fresh = grow(fresh, 0, counts[C_RUNS] * widest + 1)
                 timed_out = grow(timed_out, counts[C_TIMED_OUT], counts[C_TIMED_OUT] + counts[C_RUNS])
                 pass_time(counts, runs, fresh, waiting, timed_out, states, edges, settings, due_us)
                 waiting = grow(waiting, counts[C_WAITING], counts[C_WAITING] + counts[C_FRESH])
@@ -552,15 +577,14 @@ def step_keys(
             if before_count == 0:
                 # Most rows of most keys: nothing is open, and nothing begins.
                 begins = False
-                start = states[len(states) - 1]
-                for number in range(start[S_EDGES], start[S_EDGES_END]):
+                for number in range(states[len(states) - 1, S_EDGES], states[len(states) - 1, S_EDGES_END]):
                     wanted = states[edges[number, E_TARGET], S_MASK]
                     begins = begins or (mask & wanted) == wanted
                 if not begins:
                     continue
             most = (before_count + 1) * widest
             nodes = grow(nodes, counts[C_NODES], counts[C_NODES] + most)
-            fresh = grow(fresh, 0, most)
+            fresh = grow(fresh, 0, most + 1)
             before = grow(before, 0, before_count + most)
             runs, before = before, runs
             counts[C_RUNS] = 0
@@ -581,19 +605,21 @@ def step_keys(
             matches = grow(matches, counts[C_MATCHES], counts[C_MATCHES] + counts[C_WAITING] + counts[C_FRESH])
             settle(counts, runs, fresh, waiting, matches, nodes, states, skipped, settings)
         if is_final:
-            fresh = grow(fresh, 0, counts[C_RUNS] * widest)
+            fresh = grow(fresh, 0, counts[C_RUNS] * widest + 1)
             finish(counts, runs, fresh, states, edges)
             waiting = grow(waiting, counts[C_WAITING], counts[C_WAITING] + counts[C_FRESH])
             matches = grow(matches, counts[C_MATCHES], counts[C_MATCHES] + counts[C_WAITING] + counts[C_FRESH])
             settle(counts, runs, fresh, waiting, matches, nodes, states, skipped, settings)
         froms[key] = counts[C_FROM]
         kept = grow(kept, kept_count, kept_count + counts[C_RUNS])
-        kept[kept_count : kept_count + counts[C_RUNS]] = runs[: counts[C_RUNS]]
-        kept_count += counts[C_RUNS]
+        for number in range(counts[C_RUNS]):
+            copy_row(kept, kept_count, runs, number)
+            kept_count += 1
         kept_ends[key] = kept_count
         held = grow(held, held_count, held_count + counts[C_WAITING])
-        held[held_count : held_count + counts[C_WAITING]] = waiting[: counts[C_WAITING]]
-        held_count += counts[C_WAITING]
+        for number in range(counts[C_WAITING]):
+            copy_row(held, held_count, waiting, number)
+            held_count += 1
         held_ends[key] = held_count
         match_ends[key] = counts[C_MATCHES]
         timed_out_ends[key] = counts[C_TIMED_OUT]
@@ -607,11 +633,10 @@ def step_keys(
 def finish(counts: Longs, runs: Longs, fresh: Longs, states: Longs, edges: Longs) -> None:
     """No row will come any more: what waits for one to be something else is complete."""
     for number in range(counts[C_RUNS]):
-        run = runs[number]
-        begin = states[run[R_STATE], S_EDGES]
-        for choice in range(states[run[R_STATE], S_EDGES_END] - begin):
-            if (run[R_OPEN] >> choice) & 1 and edges[begin + choice, E_TARGET] == ACCEPT:
-                complete(counts, fresh, run[R_START], run[R_NODE], run[R_LAST_US], choice)
+        begin = states[runs[number, R_STATE], S_EDGES]
+        for choice in range(states[runs[number, R_STATE], S_EDGES_END] - begin):
+            if (runs[number, R_OPEN] >> choice) & 1 and edges[begin + choice, E_TARGET] == ACCEPT:
+                complete(counts, fresh, runs[number, R_START], runs[number, R_NODE], runs[number, R_LAST_US], choice)
     counts[C_RUNS] = 0
 
 
@@ -635,7 +660,7 @@ def collect(nodes: Longs, runs: Longs, waiting: Longs) -> Longs:
     held = np.empty((count, N_WIDTH), np.int64)
     for number in range(len(nodes)):
         if is_held[number]:
-            held[places[number]] = nodes[number]
+            copy_row(held, places[number], nodes, number)
             parent = nodes[number, N_PARENT]
             held[places[number], N_PARENT] = places[parent] if parent >= 0 else -1
     for number in range(len(runs)):
