@@ -574,14 +574,13 @@ def step_keys(
                 break
             mask = masks[at]
             before_count = counts[C_RUNS]
-            if before_count == 0:
-                # Most rows of most keys: nothing is open, and nothing begins.
-                begins = False
+            begins = False
+            if rows[at] >= counts[C_FROM]:
                 for number in range(states[len(states) - 1, S_EDGES], states[len(states) - 1, S_EDGES_END]):
                     wanted = states[edges[number, E_TARGET], S_MASK]
                     begins = begins or (mask & wanted) == wanted
-                if not begins:
-                    continue
+            if before_count == 0 and not begins:
+                continue  # most rows of most keys
             most = (before_count + 1) * widest
             nodes = grow(nodes, counts[C_NODES], counts[C_NODES] + most)
             fresh = grow(fresh, 0, most + 1)
@@ -589,21 +588,23 @@ def step_keys(
             runs, before = before, runs
             counts[C_RUNS] = 0
             counts[C_DEADLINE] = NEVER
-            if settings[T_CHOOSES_ONE]:
+            # To call a function with many arrays costs more than most rows do: it is called if there is work for it.
+            if before_count and settings[T_CHOOSES_ONE]:
                 step_preferred(
                     counts, nodes, before, before_count, runs, fresh, states, edges, settings, reached, rows[at],
                     times_us[at], mask,
                 )  # fmt: skip
-            else:
+            elif before_count:
                 step_all(
                     counts, nodes, before, before_count, runs, fresh, states, edges, bars, nexts, absences, settings,
                     rows[at], times_us[at], mask,
                 )  # fmt: skip
-            if rows[at] >= counts[C_FROM]:
+            if begins:
                 begin_at(counts, nodes, runs, fresh, states, edges, bars, settings, rows[at], times_us[at], mask)
-            waiting = grow(waiting, counts[C_WAITING], counts[C_WAITING] + counts[C_FRESH])
-            matches = grow(matches, counts[C_MATCHES], counts[C_MATCHES] + counts[C_WAITING] + counts[C_FRESH])
-            settle(counts, runs, fresh, waiting, matches, nodes, states, skipped, settings)
+            if counts[C_FRESH] or counts[C_WAITING]:
+                waiting = grow(waiting, counts[C_WAITING], counts[C_WAITING] + counts[C_FRESH])
+                matches = grow(matches, counts[C_MATCHES], counts[C_MATCHES] + counts[C_WAITING] + counts[C_FRESH])
+                settle(counts, runs, fresh, waiting, matches, nodes, states, skipped, settings)
         if is_final:
             fresh = grow(fresh, 0, counts[C_RUNS] * widest + 1)
             finish(counts, runs, fresh, states, edges)

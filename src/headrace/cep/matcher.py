@@ -9,7 +9,7 @@ What always holds: the same events give the same matches however they were mixed
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from headrace.errors import nearest
 
 _UNITS_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EARLIEST: Final = -(2**63)
+_NOTHING: Final[Sequence[Match]] = ()  # what most events give
 
 
 class Matcher:
@@ -59,6 +60,7 @@ class Matcher:
         self._arrived = 0
         self._number = 0
         self._alarm_number = 0
+        self._emitted = Emitted()  # used again and again as long as nothing is emitted
         self.counts = Counts()
 
     @property
@@ -94,7 +96,7 @@ class Matcher:
             yield from self.push(event)
         yield from self.finish()
 
-    def push(self, given: Mapping[str, Any]) -> list[Match]:
+    def push(self, given: Mapping[str, Any]) -> Sequence[Match]:
         """An event; the matches that it made complete."""
         if self._program is None:
             self.prepare(given.keys())
@@ -109,25 +111,27 @@ class Matcher:
             self.counts.late += 1
             if self._on_late is not None:
                 self._on_late(event)
-            return []
+            return _NOTHING
         if self._lateness_us is None:
             self._latest_us = time_us
             found = self._match(event)
-            return found + self._wake(time_us) if self._alarms and self._alarms[0][0] <= time_us else found
+            if self._alarms and self._alarms[0][0] <= time_us:
+                return [*found, *self._wake(time_us)]
+            return found
         heapq.heappush(self._waiting, (time_us, event.partition or 0, event.offset or 0, self._arrived, event))
         if time_us > self._latest_us:
             self._latest_us = time_us
         return self.advance(self.watermark_us)
 
-    def advance(self, watermark_us: int) -> list[Match]:
+    def advance(self, watermark_us: int) -> Sequence[Match]:
         """No event before this time will come: match those that waited, and do what is due."""
         self._latest_us = max(self._latest_us, watermark_us + (self._lateness_us or 0))
         found: list[Match] = []
         while self._waiting and self._waiting[0][0] < watermark_us:
             found += self._match(heapq.heappop(self._waiting)[-1])
-        return found + self._wake(watermark_us)
+        return [*found, *self._wake(watermark_us)] if self._alarms else found
 
-    def finish(self) -> list[Match]:
+    def finish(self) -> Sequence[Match]:
         """There are no more events: what is still open is decided."""
         found: list[Match] = []
         while self._waiting:
@@ -140,7 +144,7 @@ class Matcher:
         self._alarms.clear()
         return found
 
-    def _match(self, event: Event) -> list[Match]:
+    def _match(self, event: Event) -> Sequence[Match]:
         program = self._program
         assert program is not None
         self._number += 1
@@ -156,21 +160,22 @@ class Matcher:
             raise InvalidEvent(f"an event has no {error.args[0]!r}, which is its key") from None
         runs = self._keys.get(key)
         if runs is None:
-            if not program.automaton.back and not any(
-                step.test is not None and step.test(event, None) for step in program.starts
-            ):
-                return []
+            if not program.back and not program.may_begin(event):
+                return _NOTHING
             runs = self._keys[key] = KeyRuns(program, self._cap, self.counts)
-        emitted = Emitted()
+        emitted = self._emitted
         runs.step(event, emitted)
         if runs.deadline_us < runs.alarm_us:
             self._set_alarm(key, runs)
-        found = self._hand_out(key, runs, emitted) if emitted.matches or emitted.timed_out else []
+        found = _NOTHING
+        if emitted.matches or emitted.timed_out:
+            self._emitted = Emitted()
+            found = self._hand_out(key, runs, emitted)
         if runs.is_idle:
             del self._keys[key]
         return found
 
-    def _wake(self, now_us: int) -> list[Match]:
+    def _wake(self, now_us: int) -> Sequence[Match]:
         """Keys for which something is due."""
         found: list[Match] = []
         while self._alarms and self._alarms[0][0] <= now_us:
@@ -193,7 +198,7 @@ class Matcher:
         self._alarm_number += 1  # keys need not compare
         heapq.heappush(self._alarms, (runs.alarm_us, self._alarm_number, key))
 
-    def _hand_out(self, key: Any, runs: KeyRuns, emitted: Emitted) -> list[Match]:
+    def _hand_out(self, key: Any, runs: KeyRuns, emitted: Emitted) -> Sequence[Match]:
         self.counts.matches += len(emitted.matches)
         self.counts.timed_out += len(emitted.timed_out)
         shown = () if not self._key else key if len(self._key) > 1 else (key,)

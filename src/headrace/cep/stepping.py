@@ -72,6 +72,7 @@ class Program:
         self.chooses_one = tree.chooses_one
         self.predicates: list[Evaluate] = [compile_expression(one) for one in automaton.row_predicates]
         self.tests = [self._compile_test(number) for number in range(len(automaton.tests))]
+        self.back = automaton.back
         self.variables = [state.variable for state in automaton.states]
         self.starts = [self._compile_edge(number, edge) for number, edge in enumerate(automaton.starts)]
         self.steps = [
@@ -96,6 +97,13 @@ class Program:
         self.has_deadlines = self.within_us is not None or any(
             step.edge.absences or step.edge.within_us is not None for steps in self.steps for step in steps
         )
+
+    def may_begin(self, event: Event) -> bool:
+        """Whether a match could begin at a row: what most rows of a key without partial matches are asked."""
+        for step in self.starts:  # noqa: SIM110 - a generator costs more than the tests
+            if step.test is not None and step.test(event, None):
+                return True
+        return False
 
     def _compile_edge(self, number: int, edge: Edge) -> _Step:
         test = None if edge.target == ACCEPT else self.tests[self.automaton.states[edge.target].test]
@@ -225,9 +233,9 @@ class KeyRuns:
         program = self._program
         if self.deadline_us <= event.time_us:
             self.advance(event.time_us, emitted)
-        if program.automaton.back:
+        if program.back:
             event.before = self._before
-            self._before = (event.values, *self._before[: program.automaton.back - 1])
+            self._before = (event.values, *self._before[: program.back - 1])
         if self._attempts:
             if program.chooses_one:
                 for attempt in self._attempts:
