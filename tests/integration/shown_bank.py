@@ -13,7 +13,10 @@ from headrace.eventsourcing import NewEvent, StreamAppend, open_store
 
 CODE = """
 from dataclasses import dataclass, replace
-from headrace.eventsourcing import Aggregate, event
+from headrace.eventsourcing import Aggregate, EventTypes
+
+types = EventTypes()
+event = types.event
 
 @event("opened")
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Account:
     balance: int = 0
     entries: tuple[int, ...] = ()
 
-account = Aggregate("account", Account)
+account = Aggregate("account", Account, types=types)
 
 @account.evolve
 def opened(state: Account, event: Opened) -> Account:
@@ -53,7 +56,7 @@ class Named:
 class Customer:
     name: str = ""
 
-customer = Aggregate("customer", Customer)
+customer = Aggregate("customer", Customer, types=types)
 
 @customer.evolve
 def named(state: Customer, event: Named) -> Customer:

@@ -15,12 +15,17 @@ from headrace.cli.main import cli
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.eventsourcing import NewEvent, StreamAppend, open_store
+from headrace.stack.errors import InvalidStack
+from headrace.stack.loading import load
 from headrace.status import EVENTS, Status, read_statuses
 from tests.integration.waiting import wait_until
 
 CODE = """
 from dataclasses import dataclass
-from headrace.eventsourcing import Aggregate, Process, Projection, StoredEvent, Todo, View, event
+from headrace.eventsourcing import Aggregate, EventTypes, Process, Projection, StoredEvent, Todo, View
+
+types = EventTypes()
+event = types.event
 
 @event("deposited")
 @dataclass(frozen=True)
@@ -37,13 +42,13 @@ class Thanked:
 class Thank:
     cents: int
 
-letter = Aggregate("letter", lambda: None)
+letter = Aggregate("letter", lambda: None, types=types)
 
 @letter.decide
 def thank(state: None, command: Thank) -> Thanked:
     return Thanked(command.cents)
 
-balances = Projection("balances", category="account")
+balances = Projection("balances", category="account", types=types)
 
 @balances.on
 def deposited(view: View, event: Deposited, stored: StoredEvent) -> None:
@@ -55,7 +60,7 @@ def deposited(view: View, event: Deposited, stored: StoredEvent) -> None:
 class Gift:
     cents: int = 0
 
-thanking = Process("thanking", Gift, sends=[letter])
+thanking = Process("thanking", Gift, sends=[letter], types=types)
 
 @thanking.starts("account")
 def given(state: Gift, event: Deposited, todo: Todo) -> None:
@@ -141,3 +146,11 @@ def test_what_is_wrong_gets_one_sentence(
     assert done.exit_code == 1
     assert reason in f"{done.output}{done.exception}"
     assert not (folder / "bank.db").exists()
+
+
+def test_a_stack_is_checked_for_code_that_is_not_there(folder: Path) -> None:
+    assert load(folder / "headrace.toml", {}).several("events").keys() == {"bank"}
+    text = (folder / "headrace.toml").read_text()
+    (folder / "headrace.toml").write_text(f'{text}aggregates = ["followed_bank:lettre"]\n')
+    with pytest.raises(InvalidStack, match=r"\[events.bank\] aggregate 'followed_bank:lettre'.* did you mean 'letter'"):
+        load(folder / "headrace.toml", {})

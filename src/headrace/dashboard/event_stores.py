@@ -24,13 +24,13 @@ from headrace.errors import HeadraceError
 from headrace.eventsourcing.aggregate import Aggregate
 from headrace.eventsourcing.broker_store import BrokerEventStore
 from headrace.eventsourcing.errors import EventSourcingError
+from headrace.eventsourcing.followers import load
 from headrace.eventsourcing.loading import load_stream
 from headrace.eventsourcing.model import ALL, StoredEvent, StreamInfo, category_of, where
 from headrace.eventsourcing.opening import open_store
 from headrace.eventsourcing.sql import SqlEventStore
 from headrace.eventsourcing.store import EventStore
 from headrace.eventsourcing.travel import state_as_json
-from headrace.extras import import_named
 from headrace.forgetting.keyring import FORGOTTEN, Keyring
 from headrace.forgetting.sealed import parse
 
@@ -138,7 +138,7 @@ class EventStores:
         with self._lock:
             if target not in self._aggregates:
                 try:
-                    found = import_named(target, "aggregate", lambda one: isinstance(one, Aggregate))
+                    found = load("aggregate", target)
                     found.types.use_keys(NoKeys())
                     self._aggregates[target] = found
                 except HeadraceError as error:

@@ -8,6 +8,7 @@
 A store that is away is waited for. One that fails is reported as failed, and the others go on.
 """
 
+import sys
 import threading
 import time
 import traceback
@@ -22,6 +23,7 @@ from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import ClientError
 from headrace.connect.errors import UnexpectedFailure
 from headrace.errors import HeadraceError
+from headrace.eventsourcing.aggregate import Aggregate
 from headrace.eventsourcing.background import RETRY
 from headrace.eventsourcing.errors import EventSourcingError, StoreUnavailable
 from headrace.eventsourcing.flow import check_section
@@ -37,7 +39,7 @@ from headrace.telemetry.logs import get_logger
 
 _log = get_logger(__name__)
 _TICK_S: Final = 1.0
-_KINDS: Final[Mapping[str, type]] = {"projection": Projection, "process": Process}
+_KINDS: Final[Mapping[str, type]] = {"projection": Projection, "process": Process, "aggregate": Aggregate}
 Show = Callable[[Sequence[Status]], None]
 
 
@@ -78,13 +80,17 @@ def followers_of(name: str, section: Mapping[str, Any]) -> list[FollowerSettings
     ]
 
 
+def load(kind: str, target: str) -> Any:
+    """A user's projection, process or aggregate by MODULE:NAME; its module is imported."""
+    return import_named(target, kind, lambda one: isinstance(one, _KINDS[kind]))
+
+
 class Follower:
     """One that runs, or has."""
 
     def __init__(self, settings: FollowerSettings) -> None:
-        kind = _KINDS[settings.kind]
         self._settings = settings
-        self._target = import_named(settings.target, settings.kind, lambda one: isinstance(one, kind))
+        self._target = load(settings.kind, settings.target)
         self.name = f"{settings.store}.{self._target.name}"
         self.error: HeadraceError | None = None
         self._waiting = ""
@@ -185,3 +191,16 @@ def _report(followers: Sequence[Follower], writer: StatusWriter, show: Show, *, 
     for status in found:
         with suppress(ClientError):  # the broker is away: the events are not there, and go on
             writer.report(status, is_last=is_last)
+
+
+def _main() -> None:
+    """Whether code can be loaded: `headrace up --check` asks in a process of its own, for it runs user code."""
+    try:
+        for kind, target in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+            load(kind, target)
+    except HeadraceError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main()

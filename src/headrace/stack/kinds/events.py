@@ -10,10 +10,12 @@ from headrace.eventsourcing.opening import check_address
 from headrace.model import check_topic_name
 from headrace.records import Codec
 from headrace.stack.keys import Complaint, Key
-from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
+from headrace.stack.kind import Kind, Member, Section, Sections, Stack, members_by_section
+from headrace.stack.kinds.queues import try_importing
 from headrace.stack.kinds.topics import needs
 
 _FOLLOWERS: Final = ("projections", "processes")
+_CODE: Final = {"projections": "projection", "processes": "process", "aggregates": "aggregate"}
 
 
 def _check(section: Section) -> Iterable[Complaint]:
@@ -21,6 +23,14 @@ def _check(section: Section) -> Iterable[Complaint]:
         check_address(section.values["url"])  # not by its key, which would show it: it may hold a password
     except HeadraceError as error:
         yield ("url",), f"[{section.where}] url: {error}"
+
+
+def _explore(section: Section, _others: Sections) -> Iterable[Complaint]:
+    """Whether the code that the section names is there."""
+    for key, kind in _CODE.items():
+        if targets := section.values.get(key):
+            arguments = [word for target in targets for word in (kind, target)]
+            yield from try_importing(section, key, "headrace.eventsourcing.followers", arguments)
 
 
 def _members(stack: Stack) -> Iterable[Member]:
@@ -66,4 +76,5 @@ KIND = Kind(
     is_named=True,
     check=_check,
     members=_members,
+    explore=_explore,
 )

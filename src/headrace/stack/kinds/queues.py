@@ -16,19 +16,24 @@ _PATIENCE_S: Final = 60
 
 
 def _explore(section: Section, _others: Sections) -> Iterable[Complaint]:
-    """Whether the function is there: its module is imported for that, in a process of its own."""
-    command = [sys.executable, "-P", "-m", "headrace.queues.section", section.values["function"]]
+    """Whether the function is there."""
+    return try_importing(section, "function", "headrace.queues.section", [section.values["function"]])
+
+
+def try_importing(section: Section, key: str, loader: str, arguments: Iterable[str]) -> Iterable[Complaint]:
+    """Whether a user's code can be imported, by a module of ours that says what is wrong, in a process of its own."""
+    command = [sys.executable, "-P", "-m", loader, *arguments]
     try:
         done = subprocess.run(
             command, cwd=section.folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=False
         )
     except subprocess.TimeoutExpired:
-        sentence = "its module does not end when it is imported: what runs long belongs into the function"
-        yield ("function",), f"[{section.where}] function: {sentence}"
+        sentence = "its module does not end when it is imported: what runs long belongs into a function"
+        yield (key,), f"[{section.where}] {key}: {sentence}"
         return
     if done.returncode:
         words = done.stderr.strip().splitlines() or ["it ended without a word"]
-        yield ("function",), f"[{section.where}] {words[-1]}"
+        yield (key,), f"[{section.where}] {words[-1]}"
 
 
 def _members(stack: Stack) -> Iterable[Member]:
