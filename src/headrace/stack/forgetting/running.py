@@ -21,6 +21,7 @@ from headrace.stack.forgetting.event_stores import EventStorePlace
 from headrace.stack.forgetting.files import CheckpointPlace
 from headrace.stack.forgetting.place import Place, Subject
 from headrace.stack.forgetting.topics import TopicPlace, topics_of
+from headrace.stack.forgetting.views import views_of
 from headrace.stack.kind import Stack
 from headrace.stack.kinds.forgetting import NAME
 from headrace.stack.kinds.pipelines import NAME as PIPELINES
@@ -48,6 +49,7 @@ def places_of(stack: Stack, cluster: Cluster | None, ledger: Ledger | None, pati
         coded[VIEWS] = views
     for part, values in coded.items():
         yield CheckpointPlace(part, stack.folder / values["file"], state)
+        yield from views_of(part, stack.folder / values["file"], str(cluster or ""))
 
 
 def forget(
