@@ -26,12 +26,16 @@ known; code of other packages is not looked into: give the aggregate another `ve
 import dataclasses
 import inspect
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cached_property, partial, partialmethod
 from hashlib import sha256
-from types import CodeType, FunctionType, NoneType, UnionType
+from types import CodeType, FunctionType, MethodType, ModuleType, NoneType, UnionType
 from typing import Any, Final, Generic, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 from headrace.errors import nearest
 from headrace.eventsourcing.command_shape import misfit
@@ -51,7 +55,9 @@ from headrace.forgetting.sealed import keys_of_state
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
-_SIMPLE: Final = (int, float, str, bytes, bool, NoneType, type(Ellipsis), complex)
+_SIMPLE: Final = (
+    int, float, str, bytes, bool, NoneType, type(Ellipsis), complex, Decimal, date, time, timedelta, UUID, range
+)  # fmt: skip
 
 
 def refuse(reason: str) -> NoReturn:
@@ -278,8 +284,11 @@ class Fingerprint:
         elif isinstance(value, tuple | list):
             for each in value:
                 self.add(each, package)
-        elif isinstance(value, frozenset):
+        elif isinstance(value, frozenset | set):
             self._update(str(sorted(map(repr, value))))  # their own order differs from process to process
+        elif isinstance(value, Mapping):
+            for key in sorted(value, key=repr):
+                self.add((key, value[key]), package)
         elif isinstance(value, CodeType):
             self._update(value.co_code.hex())
             self.add((value.co_names, value.co_varnames, value.co_freevars, value.co_consts), package)
@@ -288,13 +297,36 @@ class Fingerprint:
             if not package or own == package:
                 self._seen.add(id(value))
                 self._add_class(value, own) if isinstance(value, type) else self._add_function(value, own)
+        else:
+            self._add_wrapped(value, package)
+
+    def _add_wrapped(self, value: Any, package: str) -> None:
+        """What is in the place of a function, or holds values of its own."""
+        if isinstance(value, Enum):
+            self._update(repr(value))
+        elif isinstance(value, partial | partialmethod):
+            self.add((value.func, value.args, value.keywords), package)
+        elif isinstance(value, classmethod | staticmethod | MethodType):
+            self.add(value.__func__, package)
+        elif isinstance(value, cached_property):
+            self.add(value.func, package)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type) and id(value) not in self._seen:
+            self._seen.add(id(value))
+            self.add(tuple(getattr(value, each.name, None) for each in dataclasses.fields(value)), package)
+        elif isinstance(wrapped := getattr(value, "__wrapped__", None), FunctionType):  # as functools.cache has it
+            self.add(wrapped, package)
 
     def _add_function(self, function: FunctionType, package: str) -> None:
-        self.add((function.__code__, function.__defaults__ or ()), package)
+        self.add((function.__code__, function.__defaults__ or (), function.__kwdefaults__ or {}), package)
         for cell in function.__closure__ or ():
             self.add(cell.cell_contents, package)
-        for name in _names_in(function.__code__):
-            self.add(function.__globals__.get(name), package)
+        names = _names_in(function.__code__)
+        for name in names:
+            value = function.__globals__.get(name)
+            if not isinstance(value, ModuleType):
+                self.add(value, package)
+            elif value.__name__.partition(".")[0] == package:  # whatever of it may be meant
+                self.add([vars(value).get(other) for other in names], package)
 
     def _add_class(self, cls: type, package: str) -> None:
         for base in cls.__mro__[1:]:
@@ -306,6 +338,8 @@ class Fingerprint:
             self.add((each.default, each.default_factory), package)
         for kind in _classes_in(_hints_of(cls)):
             self.add(kind, package)
+        if issubclass(cls, Enum):
+            self.add([(each.name, each.value) for each in cls], package)
         for name, value in vars(cls).items():
             # What dataclass() and the like make is not by the user, and follows from the rest.
             if isinstance(value, FunctionType) and value.__code__.co_filename == "<string>":

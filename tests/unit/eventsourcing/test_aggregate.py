@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
+from enum import Enum
+from functools import cache, partial, wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import pytest
@@ -211,3 +214,40 @@ def test_fields_of_commands_are_of_their_types() -> None:
         assert order_with(**{name: wrong}).startswith(f"its field {name!r} is a {type(wrong).__name__} and not "), name
     assert order_with(items=["a"]) == f"its field 'items' is a list and not list[{__name__}.Item]"
     assert misfit(object()) == ""
+
+
+_STATE = "@dataclass\nclass State:\n    number: int = 0\n"
+_CHANGED = {
+    "a decimal": ("RATE = Decimal(#)", "RATE"),
+    "a dict": ("RATES = {'a': #}", "RATES['a']"),
+    "a set": ("RATES = {#}", "max(RATES)"),
+    "an enum": ("class Rate(Enum):\n    A = #", "Rate.A.value"),
+    "a dataclass": ("@dataclass\nclass Rate:\n    value: int\nRATE = Rate(#)", "RATE.value"),
+    "a module's": ("rates = ModuleType('app.rates'); rates.RATE = #", "rates.RATE"),
+    "a keyword's default": ("def rate(*, value=#):\n    return value", "rate()"),
+    "a partial": ("rate = partial(int, #)", "rate()"),
+    "a cached function": ("@cache\ndef rate():\n    return #", "rate()"),
+    "a class method": ("class Rate:\n    @classmethod\n    def value(cls):\n        return #", "Rate.value()"),
+    "a static method": ("class Rate:\n    @staticmethod\n    def value():\n        return #", "Rate.value()"),
+    "what a decorator wraps": ("def rate():\n    return #\nrate = wraps(rate)(lambda r=rate: r())", "rate()"),
+}
+
+
+@pytest.mark.parametrize("what", _CHANGED)
+def test_whatever_a_fold_is_made_of_changes_its_fingerprint(what: str) -> None:
+    """A snapshot of a fold that differs would be taken for this one's, and the state be wrong."""
+    definition, use = _CHANGED[what]
+
+    def fingerprint(value: int) -> str:
+        space: dict[str, Any] = {
+            "__name__": "app", "Opened": Opened, "dataclass": dataclass, "Decimal": Decimal, "Enum": Enum,
+            "ModuleType": ModuleType, "partial": partial, "cache": cache, "wraps": wraps,
+        }  # fmt: skip
+        source = f"{definition}\n{_STATE}def evolve(state: State, event: Opened) -> State:\n    return State({use})\n"
+        exec(source.replace("#", str(value)), space)  # a module that was edited
+        folded = Aggregate("a", space["State"], types=types)
+        folded.evolve(space["evolve"])
+        return folded.fingerprint
+
+    assert fingerprint(1) == fingerprint(1)
+    assert fingerprint(1) != fingerprint(2)
