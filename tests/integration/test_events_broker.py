@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +24,7 @@ from headrace.client.quotas import alter_quotas
 from headrace.client.writer import init_producer
 from headrace.delivery.events import COMMAND, TAG, TYPE, VERSION, Criterion, Selection
 from headrace.eventsourcing.broker_store import BrokerEventStore
-from headrace.eventsourcing.errors import BoundaryConflict, EventSourcingError
+from headrace.eventsourcing.errors import BoundaryConflict, Conflict, EventSourcingError
 from headrace.eventsourcing.model import ALL, Condition, NewEvent, StreamAppend
 from headrace.eventsourcing.model import where as query_of
 from headrace.model import TopicPartition
@@ -31,13 +32,13 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.produce import ProduceResponse
 from headrace.records import Codec, Header, Record, build_batch, headers_in, records_of
 from headrace.security.quotas import Entity
+from headrace.storage import event_index
 from headrace.testing.contracts.event_erasure import RedactionContract, RefusedArchivingContract, SealContract
 from headrace.testing.contracts.events import EventStoreContract, made, put
 from tests.reading import read_committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _NUMBERS = count()
 EVENTS = {"headrace.events": "true"}
@@ -310,3 +311,26 @@ def test_events_are_known_after_a_restart_with_the_index_or_without_it(tmp_path:
     with Broker(data_dir=tmp_path):
         pass
     assert indexes() == []
+
+
+def test_an_index_that_is_damaged_while_it_is_used_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every look-up failed from then on, and after a restart, too."""
+    monkeypatch.setattr(event_index, "PORTION", 50)
+    with Broker(tmp_path) as broker:
+        store = BrokerEventStore(lambda: Cluster(parse_bootstrap(broker.bootstrap_servers)), "damaged")
+        for number in range(60):
+            put(store, f"s-{number}", made("x", b"", "t"), command_id=f"c-{number}")
+        [index] = tmp_path.rglob("*.events")
+        for path in (index, Path(f"{index}-wal")):
+            size = path.stat().st_size
+            with path.open("r+b") as file:
+                file.seek(min(4096, size // 2))
+                file.write(b"\xff" * (size - min(4096, size // 2)))
+        with pytest.raises(Conflict) as conflict:
+            put(store, "s-7", expected=0)
+        assert conflict.value.actual == 1
+        assert put(store, "s-1", command_id="c-1").is_repeat
+        assert len(list(store.read(query_of(tags=["t"])))) == 60
+        store.close()

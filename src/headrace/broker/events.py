@@ -92,6 +92,7 @@ class PartitionEvents:
         self._news = asyncio.Event()
         self._is_entered = False
         self._is_failing = False
+        self._failure: Exception | None = None  # of a look-up
         self._traces = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._run()), loop.create_task(self._redact())]
@@ -118,6 +119,8 @@ class PartitionEvents:
                 try:
                     await self._build()
                     await self._write_portions()
+                    if self._failure is not None:
+                        await self._fail(self._failure)
                 except LogDeleted:
                     return
                 except Lost:
@@ -129,10 +132,16 @@ class PartitionEvents:
             self._is_over = True
             self._is_built.set()  # nobody is to wait for it
 
+    def report(self, error: Exception) -> None:
+        """A look-up failed: the index is opened anew, and made anew if it is damaged."""
+        self._failure = error
+        self._is_built.clear()
+        self._news.set()
+
     async def _fail(self, error: Exception) -> None:
         if not self._is_failing:
             _log.error("an index of events cannot be kept now", log=str(self._log.topic_partition), reason=str(error))
-        self._is_failing = True
+        self._is_failing, self._failure = True, None
         if self._index is not None and isinstance(error, IndexFailed):
             index, self._index = self._index, None
             await self._runtime.in_background(index.close)
@@ -241,17 +250,27 @@ class PartitionEvents:
         """Refuse events that are not the next ones; if their commands were appended before, the offset of the first."""
         live = self._live
         if not self.is_ready or live is None or live.count > _MOST_IN_MEMORY:
-            raise BrokerError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"the index of {self._log.topic_partition} is not up to date yet: nothing was appended, send it again",
-            )
+            raise self._not_ready()
         if header.producer_id >= 0:
             try:
                 if self._log.producers.check(header) is not None:
                     return None  # it is there already, and the log answers where
             except StorageError:
                 return None  # the log refuses it, and says why
-        return (yield from check_append(events, live.reader()))
+        try:
+            repeated = yield from check_append(events, live.reader())
+        except IndexFailed as error:
+            self.report(error)
+            raise self._not_ready() from None
+        if live is not self._live or not self.is_ready:  # the log was cut meanwhile
+            raise self._not_ready()
+        return repeated
+
+    def _not_ready(self) -> BrokerError:
+        return BrokerError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"the index of {self._log.topic_partition} is not up to date yet: nothing was appended, send it again",
+        )
 
     def note(self, base_offset: int, events: Sequence[Event]) -> None:
         """Events were appended; in the turn in which they were."""

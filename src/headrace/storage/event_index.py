@@ -39,7 +39,10 @@ IndexFailed = sqlite3.Error
 
 def is_damage(error: Exception) -> bool:
     """Whether a failure means that the file is of no use any more."""
-    return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+    # Of the others one is about the disk, and one about a file that was closed.
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
+        error, sqlite3.OperationalError | sqlite3.ProgrammingError
+    )
 
 
 class _Run(NamedTuple):

@@ -88,7 +88,11 @@ async def _answer_selected(ctx: Context, request: FetchRequest) -> FetchResponse
         data.high_watermark = data.last_stable_offset = end = ctx.broker.high_watermark(log)
         data.log_start_offset = log.start_offset
         selected = await ctx.broker.look_up(lambda: events.select(selection, partition.fetch_offset, limit, end))
-    except (HeadraceError, OSError, IndexFailed) as error:
+    except IndexFailed as error:
+        events.report(error)
+        data.error_code, data.high_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
+        return response
+    except (HeadraceError, OSError) as error:
         data.error_code = code_of(error) if isinstance(error, HeadraceError) else ErrorCode.KAFKA_STORAGE_ERROR
         data.high_watermark = -1
         return response
