@@ -4,16 +4,24 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from headrace import Broker
+from headrace.eventsourcing import EventTypes, StreamAppend, open_store
+from headrace.forgetting import open_keys
 from headrace.forgetting.errors import KeyStoreUnavailable
 from headrace.forgetting.keyring import open_key_store
+from headrace.forgetting.master_key import create_master_key
 from headrace.forgetting.sql_keys import PostgresKeyStore
 from headrace.testing.contracts.keys import KeyStoreContract, made
+from tests.integration.cli_runs import run_cli
 from tests.integration.table_sink_stores import PostgresServer
+from tests.integration.test_forget import found
 
 _numbers = itertools.count()
 
@@ -73,6 +81,7 @@ def test_killed_before_the_table_is_rewritten(postgres_server: PostgresServer) -
     store.add(made(1))
     killer = f"""
 import os, signal
+from headrace.forgetting.master_key import create_master_key
 from headrace.forgetting.sql_keys import PostgresKeyStore
 PostgresKeyStore._clear_away = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 PostgresKeyStore({postgres_server.url!r}, "killed").destroy("s", "spare", 7)
@@ -81,3 +90,40 @@ PostgresKeyStore({postgres_server.url!r}, "killed").destroy("s", "spare", 7)
     assert store.find("s") == [made(1, wrapped=None)]
     assert store.destroy("s", "spare", 8).forgotten.forgotten_ms == 7
     store.close()
+
+
+def test_keys_and_events_in_one_database(
+    postgres_server: PostgresServer, headrace_broker: Broker, tmp_path: Path
+) -> None:
+    types = EventTypes()
+
+    @types.event("named", subject="who", personal=["name"])
+    @dataclass(frozen=True)
+    class Named:
+        who: str
+        name: str
+
+    create_master_key(tmp_path / "master.key")
+    (tmp_path / "headrace.toml").write_text(
+        f'[broker]\nbootstrap = "{headrace_broker.bootstrap_servers}"\n'
+        f'[forgetting]\nkeys = "{postgres_server.url}"\nmaster_key_file = "master.key"\n'
+        f'[events.people]\nurl = "{postgres_server.url}"\n'
+    )
+    keys = open_keys(postgres_server.url, master_key_file=tmp_path / "master.key", recheck_s=0)
+    types.use_keys(keys)
+    store = open_store(postgres_server.url)
+    for who, name in (("c-1", "Ada Łovelace"), ("c-2", "Grace")):
+        store.append([StreamAppend(f"person-{who}", [types.encode(Named(who, name))])])
+    arguments = ("--config", str(tmp_path / "headrace.toml"), "--json")
+    done = run_cli("forget", "c-1", "--yes", *arguments, bootstrap=headrace_broker.bootstrap_servers)
+    assert done.code == 0, done
+    assert found(done, "event store people") == [("events", "unreadable", 1)]
+    assert "write-ahead log" in done.json["findings"][0]["why"]
+    assert [types.decode(event).name for event in store.read()] == ["(forgotten)", "Grace"]
+    verified = run_cli(
+        "forget", "c-1", "--verify", "--values", "-", *arguments,
+        bootstrap=headrace_broker.bootstrap_servers, stdin="Ada Łovelace\n",
+    )  # fmt: skip
+    assert verified.code == 0, verified
+    store.close()
+    keys.close()
