@@ -1,5 +1,7 @@
 """Stores by their addresses: each kind opens, keeps what it is given, and a wrong address gets one sentence."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,10 @@ def test_memory() -> None:
         ("kafka://127.0.0.1:9092", "names no topic"),
         ("kafka://me:secret@127.0.0.1:9092/t", "HEADRACE_KAFKA"),
         ("kafka://127.0.0.1:9092/t?indx=f", "no option 'indx'"),
+        ("kafka://[::1", "cannot be read"),
+        ("sqlite:///shop.db?tabel=orders", "no option 'tabel'"),
+        ("postgresql://me:secret%x@127.0.0.1:1/shop", "write %40 and %25"),
+        ("postgresql://me:p@secret@127.0.0.1:1/shop", "write %40 and %25"),
     ],
 )
 def test_a_wrong_address_gets_one_sentence_without_secrets(url: str, reason: str) -> None:
@@ -69,6 +75,17 @@ def test_a_wrong_address_gets_one_sentence_without_secrets(url: str, reason: str
         open_store(url)
     assert reason in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_to_look_for_a_store_changes_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table mine (x)")
+    before = path.read_bytes()
+    with pytest.raises(EventSourcingError, match="there is no event store 'headrace_events' in SQLite"):
+        open_store(f"sqlite:///{path}", create=False)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.db"]
 
 
 def test_nobody_there() -> None:

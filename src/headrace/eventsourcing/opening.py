@@ -36,7 +36,10 @@ def open_store(url: str, *, create: bool = True) -> EventStore:
 
 def check_address(url: str) -> None:
     """Refuse what is not the address of a store; nothing is opened."""
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise InvalidStore(f"the address of the event store cannot be read ({error}): {_FORMS}") from None
     if scheme not in _KINDS:  # the address itself is not shown: it may hold a password
         raise InvalidStore(f"{scheme + ':…' if scheme else 'a path'!r} is not the address of an event store: {_FORMS}")
     if scheme == "sqlite":
@@ -68,6 +71,9 @@ def sqlite_path(url: str) -> Path:
     """The file that an address names."""
     parts = urlsplit(url)
     path = unquote(parts.path).removeprefix("/")
+    for option, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if option != "table":  # one that is misspelt would be another store
+            raise InvalidStore(f"a store in SQLite has no option {option!r}: {nearest(option, ['table'])}")
     if parts.netloc or not path:
         raise InvalidStore("sqlite:… names no file: write sqlite:///relative.db or sqlite:////absolute.db")
     return Path(path)

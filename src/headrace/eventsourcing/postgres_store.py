@@ -15,11 +15,13 @@ A notification is sent only while somebody waits: in PostgreSQL those who notify
 """
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from hashlib import blake2b
 from typing import Any, Final
+from urllib.parse import urlsplit
 from zlib import crc32
 
 from headrace.eventsourcing.errors import BoundaryConflict, Conflict, InvalidAppend, InvalidStore
@@ -371,4 +373,7 @@ def postgres(
     """Keep events in a PostgreSQL database, in tables whose names begin with `table`; `create` them if need be."""
     if not url.startswith(("postgresql://", "postgres://")):
         raise InvalidAppend("events in PostgreSQL need a URL such as postgresql://user@host:5432/database")
+    user = urlsplit(url).netloc.rpartition("@")[0]
+    if "@" in user or re.search("%(?![0-9a-fA-F]{2})", user):  # the driver would quote it, with the password
+        raise InvalidStore("a URL of PostgreSQL has an @ or a % in its user or password: write %40 and %25 for them")
     return PostgresEventStore(url, table, schema, create=create)

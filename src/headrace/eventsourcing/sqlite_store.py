@@ -40,13 +40,25 @@ class SqliteEventStore(SqlEventStore[SqliteDatabase]):
 
     def __init__(self, path: str | Path, table: str = "headrace_events", *, create: bool = True) -> None:
         self.path = Path(path)
-        if not create and not self.path.is_file():
-            raise InvalidStore(f"there is no file {self.path}: check the store's address")
+        if not create:
+            self._look(TableName(table))
         self._waiting: deque[_Pending] = deque()
         self._writing = threading.Lock()
         self._committed = threading.Condition()
         super().__init__(TableName(table), self._connect, create=create)
         self._last = f"SELECT seq FROM sqlite_sequence WHERE name = '{self.table.name.replace(chr(39), chr(39) * 2)}'"  # noqa: S608
+
+    def _look(self, table: TableName) -> None:
+        """Whether the store is there, in a file that may be somebody else's and is not touched."""
+        if not self.path.is_file():
+            raise InvalidStore(f"there is no file {self.path}: check the store's address")
+        try:
+            with SqliteDatabase(self.path).open() as db:
+                is_there = db.exists(table.with_suffix("format"))
+        except self.engine.driver_error() as error:
+            raise StoreUnavailable(f"the event store in {self} cannot be used: {error}") from error
+        if not is_there:
+            raise InvalidStore(f"there is no event store {table.plain!r} in {self}: check its address")
 
     def _connect(self) -> SqliteDatabase:
         db = SqliteDatabase(self.path, has_wal=True)
