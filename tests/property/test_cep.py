@@ -11,8 +11,9 @@ from headrace.cep.checking import check
 from headrace.cep.columnar import ColumnarProgram, Kept
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.match import Event, Taken, path
+from headrace.cep.program import Program
 from headrace.cep.reading import Scope, read_expression
-from headrace.cep.stepping import Cap, Counts, Emitted, KeyRuns, Program
+from headrace.cep.stepping import Cap, Counts, Emitted, KeyRuns
 from headrace.cep.tree import (
     Absence,
     AfterMatch,

@@ -4,7 +4,8 @@
     tree.py                            what both are read into
     automaton.py  checking.py          what the tree compiles into, and what is refused before anything runs
     expressions.py  evaluation.py      conditions, with SQL's three truth values
-    stepping.py  matcher.py            one key's partial matches; events of all keys, put in order
+    program.py  stepping.py            the automaton at work: one key's partial matches, row by row
+    matcher.py                         events of all keys, put in order
     match.py                           events and matches
     columnar.py  loops.py              the same for many keys at once, over arrays, compiled
 

@@ -17,7 +17,8 @@ from headrace.cep.automaton import Automaton
 from headrace.cep.errors import InvalidEvent, InvalidPattern
 from headrace.cep.evaluation import compile_expression
 from headrace.cep.match import Event, Match, Taken, path
-from headrace.cep.stepping import NEVER, Cap, Counts, Emitted, KeyRuns, Program
+from headrace.cep.program import Program
+from headrace.cep.stepping import NEVER, Cap, Counts, Emitted, KeyRuns
 from headrace.errors import nearest
 
 _UNITS_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}

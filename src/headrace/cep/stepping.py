@@ -12,16 +12,14 @@ What always holds:
   preference, and a run that reaches the end cuts off all that are less preferred.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.cep.automaton import ACCEPT, Automaton, Edge
+from headrace.cep.automaton import ACCEPT
 from headrace.cep.errors import TooManyPartialMatches
-from headrace.cep.evaluation import Evaluate, compile_expression
-from headrace.cep.expressions import Fact, walk
 from headrace.cep.match import Event, Taken, Values, path
-from headrace.cep.tree import Contiguity, Skip
+from headrace.cep.program import Program, Step
+from headrace.cep.tree import Skip
 
 NEVER: Final = 2**63 - 1
 
@@ -47,111 +45,12 @@ class Cap:
     CHOICES = ("drop_oldest", "drop_newest", "fail")
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """An edge as it is walked."""
-
-    choice: int
-    target: int
-    test: Callable[[Event, Taken | None], bool] | None
-    edge: Edge
-    is_strict: bool
-    is_any: bool
-    is_plain: bool
-    """Nothing has to be looked at but the target's test."""
-
-
-class Program:
-    """An automaton made ready for stepping: tests compiled, edges as steps. Shared by all keys."""
-
-    def __init__(self, automaton: Automaton) -> None:
-        self.automaton = automaton
-        tree = automaton.tree
-        self.within_us = tree.within_us
-        self.after = tree.after
-        self.chooses_one = tree.chooses_one
-        self.predicates: list[Evaluate] = [compile_expression(one) for one in automaton.row_predicates]
-        self.tests = [self._compile_test(number) for number in range(len(automaton.tests))]
-        self.back = automaton.back
-        self.variables = [state.variable for state in automaton.states]
-        self.starts = [self._compile_edge(number, edge) for number, edge in enumerate(automaton.starts)]
-        self.steps = [
-            [self._compile_edge(number, edge) for number, edge in enumerate(state.edges)] for state in automaton.states
-        ]
-        # Open at first: all edges that are to be waited for; and whether the state is the end of a match.
-        self.open = [tuple(step for step in steps if not step.edge.is_immediate) for steps in self.steps]
-        self.ends = [next((step.choice for step in steps if step.edge.is_immediate), None) for steps in self.steps]
-        if self.chooses_one:
-            self.open = [
-                tuple(step for step in steps if end is None or step.choice < end)
-                for steps, end in zip(self.open, self.ends, strict=True)
-            ]
-        self.merges = automaton.is_row_only
-        """Runs of one attempt in one state have the same future: the preferred one is enough to choose one match."""
-        self.distinct = None if tree.distinct is None else compile_expression(tree.distinct.value)
-        self.keeps_numbers = any(
-            isinstance(part, Fact) and part.name == "MATCH_NUMBER"
-            for measure in tree.output.measures
-            for part in walk(measure.value)
-        )
-        self.has_deadlines = self.within_us is not None or any(
-            step.edge.absences or step.edge.within_us is not None for steps in self.steps for step in steps
-        )
-
-    def may_begin(self, event: Event) -> bool:
-        """Whether a match could begin at a row: what most rows of a key without partial matches are asked."""
-        for step in self.starts:  # noqa: SIM110 - a generator costs more than the tests
-            if step.test is not None and step.test(event, None):
-                return True
-        return False
-
-    def _compile_edge(self, number: int, edge: Edge) -> _Step:
-        test = None if edge.target == ACCEPT else self.tests[self.automaton.states[edge.target].test]
-        is_plain = edge.target != ACCEPT and not (edge.bars or edge.next_bars or edge.absences)
-        strict, free = edge.contiguity is Contiguity.STRICT, edge.contiguity is Contiguity.ANY
-        return _Step(number, edge.target, test, edge, strict, free, is_plain)
-
-    def _compile_test(self, number: int) -> Callable[[Event, Taken | None], bool]:
-        test = self.automaton.tests[number]
-        need, variable, predicates = test.rows, test.variable, self.predicates
-        bits = [bit for bit in range(len(predicates)) if need >> bit & 1]
-        rest = [compile_expression(one) for one in test.rest]
-        if not rest and len(bits) == 1:
-            only, run = need, predicates[bits[0]]
-
-            def pass_one(event: Event, last: Taken | None) -> bool:  # noqa: ARG001 - it looks at one row
-                if not event.known & only:
-                    event.known |= only
-                    if run(event) is True:
-                        event.mask |= only
-                return event.mask & only != 0
-
-            return pass_one
-
-        def pass_all(event: Event, last: Taken | None) -> bool:
-            for bit in bits:
-                flag = 1 << bit
-                if not event.known & flag:
-                    event.known |= flag
-                    if predicates[bit](event) is True:
-                        event.mask |= flag
-                if not event.mask & flag:
-                    return False
-            if rest:
-                # The row counts as one of its variable while it is tested.
-                row = Taken(variable, event, last)
-                return all(one(row) is True for one in rest)
-            return True
-
-        return pass_all
-
-
 class _Run:
     """A partial match."""
 
     __slots__ = ("deadline_us", "is_fresh", "open", "taken", "was_match")
 
-    def __init__(self, taken: Taken, open_steps: tuple[_Step, ...], was_match: bool) -> None:
+    def __init__(self, taken: Taken, open_steps: tuple[Step, ...], was_match: bool) -> None:
         self.taken = taken
         self.open = open_steps
         self.is_fresh = True
@@ -287,7 +186,7 @@ class KeyRuns:
         self._size -= len(before)
         runs = attempt.runs
         for run in before:
-            kept: list[_Step] | None = None  # None: all of them
+            kept: list[Step] | None = None  # None: all of them
             for place, step in enumerate(run.open):
                 if step.is_plain:
                     matched = step.test(event, run.taken)  # type: ignore[misc]  # only ends have none
@@ -309,7 +208,7 @@ class KeyRuns:
             run.is_fresh = False
             self._keep(attempt, runs, run)
 
-    def _walk(self, attempt: _Attempt, runs: list[_Run], step: _Step, run: _Run, event: Event) -> bool:
+    def _walk(self, attempt: _Attempt, runs: list[_Run], step: Step, run: _Run, event: Event) -> bool:
         """An edge with more than its target's test to it: take the row if it may be taken; whether it stays open."""
         edge, taken, tests = step.edge, run.taken, self._program.tests
         if run.is_fresh and any(tests[test](event, taken) for test in edge.next_bars):
@@ -338,7 +237,7 @@ class KeyRuns:
         tests = self._program.tests
         return tests[test](event, taken) and not (unless is not None and tests[unless](event, taken))
 
-    def _take(self, attempt: _Attempt, runs: list[_Run], step: _Step, parent: Taken | None, event: Event) -> None:
+    def _take(self, attempt: _Attempt, runs: list[_Run], step: Step, parent: Taken | None, event: Event) -> None:
         program, state = self._program, step.target
         taken = Taken(program.variables[state], event, parent, state, step.choice)
         end = program.ends[state]
