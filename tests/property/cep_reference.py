@@ -63,6 +63,11 @@ class Found:
     def start(self) -> int:
         return self.rows[0][1]
 
+    @property
+    def moment(self) -> tuple[float, int]:
+        """When it is emitted: what is complete at the end of all rows is so at once, whatever its time."""
+        return self.step, 0 if self.step == math.inf else self.at_us
+
 
 Then = Callable[[Since, Rows], Iterator[Found]]
 WILD = Event({}, 0)
@@ -84,10 +89,10 @@ class Reference:
         """The matches that count, in the order in which they are emitted."""
         every = [found for start in self._starts() for found in self._from(start)]
         if not self.tree.chooses_one and self.tree.after.skip is Skip.NONE:
-            return sorted(every, key=lambda found: (found.step, found.at_us, found.start))
+            return sorted(every, key=lambda found: (found.moment, found.start))
         chosen: list[Found] = []
         begin = 0.0
-        for found in every if self.tree.chooses_one else sorted(every, key=lambda f: (f.start, f.step, f.at_us)):
+        for found in every if self.tree.chooses_one else sorted(every, key=lambda f: (f.start, f.moment)):
             if found.start >= begin:
                 chosen.append(found)
                 begin = max(begin, self._next_start(found))

@@ -54,6 +54,7 @@ _CLAUSES: Final = {
     "DEFINE": "DEFINE",
 }
 _MOST_TIMES: Final = 1_000
+_DEEPEST: Final = 50
 
 
 @dataclass(frozen=True)
@@ -323,6 +324,7 @@ class _RowPattern:
         self._end = end
         self._pieces: list[tuple[str, str, int]] = []  # kind, text, where
         self._at = 0
+        self._depth = 0
         self.names: dict[str, str] = {}
         while begin < end:
             piece = _PIECE.match(text, begin, end)
@@ -342,9 +344,13 @@ class _RowPattern:
         return node
 
     def _alternation(self) -> Node:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise InvalidPattern(f"a pattern has at most {_DEEPEST} brackets within each other", self._here())
         branches = [self._sequence()]
         while self._accept("|"):
             branches.append(self._sequence())
+        self._depth -= 1
         return branches[0] if len(branches) == 1 else Alternation(tuple(branches))
 
     def _sequence(self) -> Node:

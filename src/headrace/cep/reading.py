@@ -34,6 +34,9 @@ _BINARY: Final = {
     "Or": "or", "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "div", "Mod": "%", "Like": "like",
     "RegexpLike": "rlike", "DPipe": "||",
 }  # fmt: skip
+# Operators within operators: whoever evaluates them calls as deep.
+_DEEPEST: Final = 200
+_TOO_DEEP: Final = f"this condition has more than {_DEEPEST} operators within each other: write IN, or two variables"
 _AGGREGATES: Final = {"COUNT", "SUM", "AVG", "MIN", "MAX"}
 # Functions whose arguments sqlglot would drop or give another meaning are read as any function.
 _AS_THEY_ARE: Final = {"FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER", *_AGGREGATES}
@@ -70,6 +73,8 @@ def read_expression(
         raise InvalidPattern(
             f"this is not a Spark SQL expression: {what}", Place(text, start, start + len(first["highlight"] or ""))
         ) from None
+    except RecursionError:
+        raise InvalidPattern(_TOO_DEEP, place) from None
     if len(parsed) != 1:
         raise InvalidPattern(
             "a condition is missing here" if not parsed else "one expression is expected here, not several", place
@@ -122,8 +127,17 @@ class _Reader:
         self._text = text
         self._scope = scope
         self._place = place
+        self._depth = 0
 
     def read(self, node: Any) -> Expression:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise InvalidPattern(_TOO_DEEP, self._place)
+        found = self._read(node)
+        self._depth -= 1
+        return found
+
+    def _read(self, node: Any) -> Expression:
         kind = type(node).__name__
         if kind in _BINARY:
             return Call(_BINARY[kind], (self.read(node.this), self.read(node.expression)))
@@ -140,7 +154,10 @@ class _Reader:
     def _read_literal(self, node: Any) -> Expression:
         if node.is_string:
             return Literal(node.this)
-        return Literal(_number(node.this))
+        try:
+            return Literal(_number(node.this))
+        except ValueError:
+            raise InvalidPattern(f"{node.this} is not a number", self._place) from None
 
     def _read_boolean(self, node: Any) -> Expression:
         return Literal(bool(node.this))
@@ -190,6 +207,8 @@ class _Reader:
     def _read_dot(self, node: Any) -> Expression:
         parts = list(node.flatten())
         head, rest = parts[0], parts[1:]
+        if type(head).__name__ != "Column" or not all(type(part).__name__ == "Identifier" for part in rest):
+            raise InvalidPattern("a dot stands between names only", self._at(node))
         inner = [
             part for part in (head.args.get(key) for key in ("catalog", "db", "table", "this")) if part is not None
         ]

@@ -85,6 +85,9 @@ def test_what_looks_at_one_row_is_told_apart():
         ("CAST(x AS BINARY)", "unsupported"),
         ("LOWER(s, x)", "arguments"),
         ("x; y", "not several"),
+        ("LOWER(x).y", "between names only"),
+        ("NOT " * 5_000 + "x", "within each other"),
+        (" + ".join(["x"] * 5_000), "within each other"),
     ],
 )
 def test_what_has_no_meaning_is_refused(text, sentence):

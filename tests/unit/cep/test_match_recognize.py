@@ -140,6 +140,7 @@ def test_within_bounds_the_match():
         ("MATCH_RECOGNIZE (MEASURES A.x PATTERN (A B))", "expression AS name", "A.x"),
         ("MATCH_RECOGNIZE (PATTERN (A B) WITHIN INTERVAL 0 SECOND)", "longer than nothing", None),
         ("MATCH_RECOGNIZE (PATTERN (A B) DEFINE B AS NEXT(x) > 1)", "have not come yet", None),
+        (f"MATCH_RECOGNIZE (PATTERN ({'(' * 900}A{')' * 900}))", "brackets within each other", "("),
         ("MATCH_RECOGNIZE (PATTERN (PERMUTE(A)))", "two patterns at least", "PERMUTE(A)"),
         ("MATCH_RECOGNIZE (ALL ROWS PER MATCH WITH UNMATCHED ROWS PATTERN (A))", "unsupported", None),
     ],
