@@ -16,6 +16,8 @@ HOMES = {
         "connect/sqlite/",
         "connect/sync/source_rows.py",
         "connect/capture/verification.py",
+        "eventsourcing/stream_list.py",
+        "eventsourcing/verification.py",
         "storage/event_index.py",
     ),
     "redis": ("stores/redis/",),
