@@ -13,7 +13,7 @@ from headrace.eventsourcing.broker_store import BrokerEventStore
 from headrace.eventsourcing.errors import EventSourcingError
 from headrace.eventsourcing.kafka_store import KafkaEventStore
 from headrace.eventsourcing.opening import open_store
-from headrace.testing.contracts.event_erasure import RefusedArchivingContract, RefusedRedactionContract, SealContract
+from headrace.testing.contracts.event_erasure import ChainContract, RefusedArchivingContract, RefusedRedactionContract
 from headrace.testing.contracts.events import EventStoreContract
 from tests.integration.event_flows import Flow, append, wait_for_copies
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class TestKafkaEventStore(EventStoreContract, RefusedArchivingContract, RefusedRedactionContract, SealContract):
+class TestKafkaEventStore(EventStoreContract, RefusedArchivingContract, RefusedRedactionContract, ChainContract):
     @pytest.fixture
     def open_store(self, real_kafka: str) -> Callable[[], Any]:
         topic = f"events-{uuid4().hex}"

@@ -1,4 +1,4 @@
-"""`headrace events seal|verify|redact|archive|retain` on a file: what is printed, what is refused, and how it exits."""
+"""`headrace events chain|verify|redact|archive|retain` on a file: what it prints and refuses, and how it exits."""
 
 import sqlite3
 from pathlib import Path
@@ -28,24 +28,24 @@ def url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def test_a_store_is_sealed_and_verified(url: str, path: Path, tmp_path: Path) -> None:
+def test_a_store_is_chained_and_verified(url: str, path: Path, tmp_path: Path) -> None:
     assert (
-        "0 events as they were sealed, 10 not sealed yet, and there are no seals"
+        "0 events as they were chained, 10 not chained yet, and there are no links"
         in run_cli("events", "verify", url).out
     )
-    mark = run_cli("events", "seal", url).out.strip()
+    mark = run_cli("events", "chain", url).out.strip()
     assert mark.startswith("1:10:")
-    (tmp_path / "shop.seal").write_text(mark + "\n")
-    assert run_cli("events", "seal", url, "--json").json == {"seal": mark, "sealed": 0}
-    found = run_cli("events", "verify", url, "--against", tmp_path / "shop.seal", "--json").json
-    assert (found["intact"], found["sealed"], found["unsealed"], found["seal"]) == (True, 10, 0, mark)
+    (tmp_path / "shop.link").write_text(mark + "\n")
+    assert run_cli("events", "chain", url, "--json").json == {"link": mark, "chained": 0}
+    found = run_cli("events", "verify", url, "--against", tmp_path / "shop.link", "--json").json
+    assert (found["intact"], found["chained"], found["unchained"], found["link"]) == (True, 10, 0, mark)
     with sqlite3.connect(path) as db:
         db.execute("UPDATE headrace_events SET type = 'other' WHERE position = 3")
         db.execute("DELETE FROM headrace_events WHERE position = 9")
     db.close()
     done = run_cli("events", "verify", url, "--against", mark)
     assert done.code == 1
-    assert "changed: event 3 of stream 'order-7' (position 3) is not as it was when seal 1 was made" in done.out
+    assert "changed: event 3 of stream 'order-7' (position 3) is not as it was when link 1 was made" in done.out
     assert "removed: event 4 of stream 'order-8' (position 9) is not there any more" in done.out
     assert "TAMPERED WITH" in done.out
     found = run_cli("events", "verify", url, "--json")
@@ -56,7 +56,7 @@ def test_a_store_is_sealed_and_verified(url: str, path: Path, tmp_path: Path) ->
 
 
 def test_an_event_is_redacted(url: str, path: Path) -> None:
-    run_cli("events", "seal", url)
+    run_cli("events", "chain", url)
     done = run_cli("events", "redact", url, "order-7", 3, "--reason", "a name", "--by", "ann", "--yes", "--json").json
     assert done == {"stream": "order-7", "version": 3, "trace": 6, "repeat": False}
     assert run_cli("events", "redact", url, "order-7", 3, "--reason", "x", "--yes", "--json").json["repeat"]
@@ -98,5 +98,5 @@ def test_events_are_archived_and_retained(url: str, tmp_path: Path) -> None:
     assert "archived by" in run_cli("events", "verify", url).out
 
 
-def test_what_is_not_a_seal(url: str) -> None:
-    assert_wrong_call(run_cli("events", "verify", url, "--against", "abc"), "'abc' is not a seal")
+def test_what_is_not_a_link(url: str) -> None:
+    assert_wrong_call(run_cli("events", "verify", url, "--against", "abc"), "'abc' is not a link")

@@ -15,8 +15,8 @@ from headrace.delivery.redaction import REDACTION, digest_of, make_stand_in
 from headrace.eventsourcing.broker_store import BrokerEventStore
 from headrace.eventsourcing.erasure import make_trace, redact
 from headrace.eventsourcing.errors import InvalidAppend, StoreUnavailable
+from headrace.eventsourcing.hash_chain import chain
 from headrace.eventsourcing.model import NewEvent, StreamAppend
-from headrace.eventsourcing.seals import seal
 from headrace.eventsourcing.traces import RedactionTrace
 from headrace.eventsourcing.verification import verify
 from headrace.storage.errors import WriteFailed
@@ -49,7 +49,7 @@ def test_no_file_has_it_any_more_and_every_reader_sees_that(tmp_path: Path) -> N
     with Broker(data_dir=tmp_path) as broker:
         store = open_store(broker.bootstrap_servers)
         fill(store)
-        mark = seal(store)
+        mark = chain(store)
         stops, met = threading.Event(), list[Exception]()
 
         def append_and_read() -> None:

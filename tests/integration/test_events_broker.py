@@ -33,7 +33,7 @@ from headrace.protocol.messages.produce import ProduceResponse
 from headrace.records import Codec, Header, Record, build_batch, headers_in, records_of
 from headrace.security.quotas import Entity
 from headrace.storage import event_index
-from headrace.testing.contracts.event_erasure import RedactionContract, RefusedArchivingContract, SealContract
+from headrace.testing.contracts.event_erasure import ChainContract, RedactionContract, RefusedArchivingContract
 from headrace.testing.contracts.events import EventStoreContract, made, put
 from tests.reading import read_committed
 
@@ -64,7 +64,7 @@ def where(cluster: Cluster) -> TopicPartition:
     return TopicPartition(topic, 0)
 
 
-class TestBrokerEventStore(EventStoreContract, RedactionContract, RefusedArchivingContract, SealContract):
+class TestBrokerEventStore(EventStoreContract, RedactionContract, RefusedArchivingContract, ChainContract):
     @pytest.fixture
     def open_store(self, bootstrap: str) -> Callable[[], Any]:
         topic = f"events-{next(_NUMBERS)}"

@@ -18,8 +18,8 @@ from headrace.delivery.redaction import read_stand_in
 from headrace.eventsourcing.broker_store import BrokerEventStore
 from headrace.eventsourcing.erasure import redact
 from headrace.eventsourcing.errors import Conflict, StoreUnavailable
+from headrace.eventsourcing.hash_chain import chain
 from headrace.eventsourcing.model import NewEvent, StreamAppend, where
-from headrace.eventsourcing.seals import seal
 from headrace.eventsourcing.verification import verify
 from headrace.retry import Backoff
 from tests.integration.waiting import wait_until
@@ -133,7 +133,7 @@ def test_what_was_redacted_is_gone_and_what_a_trace_asks_for_is_done(tmp_path: P
         for number in range(kills * each_life):
             data = b"<secret %d>" % number
             store.append([StreamAppend(f"s-{number % STREAMS}", [NewEvent("noted", data)])])
-        mark = seal(store)
+        mark = chain(store)
         store.close()
     for life in range(kills):
         broker = Broker(tmp_path, own_process=True).start()

@@ -15,7 +15,7 @@ from headrace.eventsourcing.kafka_store import KafkaEventStore
 from headrace.eventsourcing.model import NewEvent, StreamAppend, where
 from headrace.eventsourcing.sqlite_store import SqliteEventStore
 from headrace.storage import event_index
-from headrace.testing.contracts.event_erasure import RefusedArchivingContract, RefusedRedactionContract, SealContract
+from headrace.testing.contracts.event_erasure import ChainContract, RefusedArchivingContract, RefusedRedactionContract
 from headrace.testing.contracts.events import EventStoreContract
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-class TestKafkaEventStore(EventStoreContract, RefusedArchivingContract, RefusedRedactionContract, SealContract):
+class TestKafkaEventStore(EventStoreContract, RefusedArchivingContract, RefusedRedactionContract, ChainContract):
     @pytest.fixture
     def open_store(self, bootstrap: str) -> Callable[[], Any]:
         topic = f"events-{next(_NUMBERS)}"

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.eventsourcing.errors import InvalidAppend, InvalidStore, StoreUnavailable
 from headrace.eventsourcing.postgres_store import PostgresEventStore, postgres
-from headrace.testing.contracts.event_erasure import ErasureContract, SealContract
+from headrace.testing.contracts.event_erasure import ChainContract, ErasureContract
 from headrace.testing.contracts.events import PATIENCE_S, EventStoreContract, SnapshotStoreContract, made, put
 from tests.integration.table_sink_stores import PostgresServer
 from tests.integration.waiting import wait_until
@@ -33,7 +33,7 @@ def open_store(postgres_server: PostgresServer) -> Iterator[Callable[[], Postgre
         each.close()
 
 
-class TestPostgres(EventStoreContract, SnapshotStoreContract, SealContract, ErasureContract):
+class TestPostgres(EventStoreContract, SnapshotStoreContract, ChainContract, ErasureContract):
     @pytest.fixture
     def open_store(self, open_store: Any) -> Any:
         return open_store

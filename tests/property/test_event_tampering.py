@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headrace.eventsourcing.archives import archive
 from headrace.eventsourcing.erasure import redact
+from headrace.eventsourcing.hash_chain import chain
 from headrace.eventsourcing.model import StoredEvent
-from headrace.eventsourcing.seals import seal
 from headrace.eventsourcing.sqlite_store import SqliteEventStore, sqlite
 from headrace.eventsourcing.verification import Verification, verify
 from headrace.testing.contracts.events import made, put
@@ -31,7 +31,7 @@ def fill(store: SqliteEventStore, *, erased: bool) -> list[StoredEvent]:
     if erased:
         redact(store, "a-1", 3, reason="r")
         archive(store, "a-2", below=4, to=None, needs_state=False)
-    seal(store)
+    chain(store)
     return list(store.read_everything(0, store.last_position()))
 
 
@@ -125,7 +125,7 @@ Tamper = Callable[[Path, list[StoredEvent]], None]
         (lambda path, all_: insert(path, all_[0], position=0, stream="c"), None),
         (lambda path, all_: insert(path, all_[0], position=25, stream="c"), None),
     ],
-    ids=["removed", "last of a stream", "last", "order in a stream", "order", "streams", "before", "unsealed"],
+    ids=["removed", "last of a stream", "last", "order in a stream", "order", "streams", "before", "unchained"],
 )  # fmt: skip
 def test_what_was_done_is_named(tmp_path: Path, do: Tamper, first: Any) -> None:
     store = sqlite(tmp_path / "events.db")
@@ -135,7 +135,7 @@ def test_what_was_done_is_named(tmp_path: Path, do: Tamper, first: Any) -> None:
     store.close()
     if first is not None:
         assert kinds(found)[0] == first
-    else:  # not of a position that readers are given, or not sealed yet
+    else:  # not of a position that readers are given, or not chained yet
         assert all(each.position in (0, 25) for each in found.findings)
 
 
@@ -144,7 +144,7 @@ def test_an_event_that_was_put_into_a_gap(tmp_path: Path) -> None:
     put(store, "a")
     tamper(tmp_path / "events.db", ("UPDATE sqlite_sequence SET seq = 5", ()))  # as a crash of PostgreSQL may leave it
     put(store, "a")
-    seal(store)
+    chain(store)
     [first, second] = store.read()
     insert(tmp_path / "events.db", first, position=3, stream="b")
     assert kinds(verify(store)) == [("inserted", "b", 1, 3)]
@@ -175,25 +175,25 @@ def test_archived_without_a_trace(tmp_path: Path) -> None:
     store.close()
 
 
-def test_seals_that_were_changed_or_removed(tmp_path: Path) -> None:
+def test_links_that_were_changed_or_removed(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     store = sqlite(path)
     for _ in range(3):
         put(store, "a")
-        mark = seal(store)
-    seals = f"{TABLE}__seals"
+        mark = chain(store)
+    links = f"{TABLE}__links"
     store.close()
     kept = path.read_bytes()
     db = sqlite3.connect(path)
-    [(second,)] = db.execute(f"SELECT data FROM {seals} WHERE version = 2").fetchall()
+    [(second,)] = db.execute(f"SELECT data FROM {links} WHERE version = 2").fetchall()
     db.close()
-    change, remove = f"UPDATE {seals} SET data = ? WHERE version = 2", f"DELETE FROM {seals} WHERE version = ?"
+    change, remove = f"UPDATE {links} SET data = ? WHERE version = 2", f"DELETE FROM {links} WHERE version = ?"
     for statement, value, reason in (
-        (change, second.replace(b'"sealed_ms":1', b'"sealed_ms":2'), "seal 2 was changed: its hash is not that of"),
-        (change, second.replace(b'"previous":"', b'"previous":"00')[:-2], "seal 2 was tampered with"),
-        (change, b"{", "seal 2 was tampered with"),
-        (remove, 2, "seal 2 is missing"),
-        (remove, 3, "seal 3, which was kept elsewhere, is not in the store"),
+        (change, second.replace(b'"linked_ms":1', b'"linked_ms":2'), "link 2 was changed: its hash is not that of"),
+        (change, second.replace(b'"previous":"', b'"previous":"00')[:-2], "link 2 was tampered with"),
+        (change, b"{", "link 2 was tampered with"),
+        (remove, 2, "link 2 is missing"),
+        (remove, 3, "link 3, which was kept elsewhere, is not in the store"),
     ):
         path.write_bytes(kept)
         tamper(path, (statement, (value,)))

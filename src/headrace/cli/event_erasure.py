@@ -1,4 +1,4 @@
-"""`headrace events seal|verify|redact|archive|retain`: what shows that a store was tampered with, and what takes
+"""`headrace events chain|verify|redact|archive|retain`: what shows that a store was tampered with, and what takes
 events out of it so that everybody can see that, and why.
 """
 
@@ -15,7 +15,7 @@ from headrace.clock import SystemClock
 from headrace.eventsourcing.archives import Archived, Retention, archive, retain
 from headrace.eventsourcing.erasure import redact
 from headrace.eventsourcing.errors import ErasureRefused
-from headrace.eventsourcing.seals import Mark, Seal, seal
+from headrace.eventsourcing.hash_chain import Link, Mark, chain
 from headrace.eventsourcing.store import EventStore
 from headrace.eventsourcing.verification import Verification, verify
 
@@ -36,59 +36,59 @@ state_option = click.option(
 
 
 def _read_mark(text: str) -> Mark:
-    """A seal as it was printed, or a file with one."""
+    """A link as it was printed, or a file with one."""
     path = Path(text)
     return Mark.parse(path.read_text() if path.is_file() else text)
 
 
-# --- seals
+# --- links
 
 
-@click.command("seal")
+@click.command("chain")
 @store_argument
-@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Go on, and seal what comes.")
+@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Go on, and chain what comes.")
 @json_option
-def seal_events(url: str, every: float | None, as_json: bool) -> None:
-    """Seal all events of STORE that are not sealed yet, and print the newest seal.
+def chain_events(url: str, every: float | None, as_json: bool) -> None:
+    """Chain all events of STORE that are not chained yet, and print the newest link.
 
-    A seal is a hash over events and over the seal before it; verify compares the store with its seals. Whoever can
-    write to the store can write all seals anew, so keep the printed one elsewhere.
+    A link is a hash over events and over the link before it; verify compares the store with its links. Whoever can
+    write to the store can write all links anew, so keep the printed one elsewhere.
 
     \b
-      headrace events seal sqlite:///shop.db > shop.seal
-      headrace events seal sqlite:///shop.db --every 60
+      headrace events chain sqlite:///shop.db > shop.link
+      headrace events chain sqlite:///shop.db --every 60
     """
     with opened_store(url) as store:
         while True:
-            sealed = _seal(store)
-            if sealed.events or every is None:
-                _print_sealed(sealed, as_json=as_json)
+            chained = _chain(store)
+            if chained.events or every is None:
+                _print_chained(chained, as_json=as_json)
             if every is None:
                 return
             time.sleep(every)
 
 
-class _Sealed(NamedTuple):
+class _Chained(NamedTuple):
     mark: Mark | None
     events: int
 
 
-def _seal(store: EventStore) -> _Sealed:
+def _chain(store: EventStore) -> _Chained:
     events, total = list[int](), store.last_position()
-    with ProgressLine("sealed up to", "positions") as line:
+    with ProgressLine("chained up to", "positions") as line:
 
-        def show(made: Seal) -> None:
+        def show(made: Link) -> None:
             events.append(len(made.entries))
             line.show(made.to, total)
 
-        mark = seal(store, on_sealed=show)
-    return _Sealed(mark, sum(events))
+        mark = chain(store, on_chained=show)
+    return _Chained(mark, sum(events))
 
 
-def _print_sealed(sealed: _Sealed, *, as_json: bool) -> None:
-    mark = sealed.mark
+def _print_chained(chained: _Chained, *, as_json: bool) -> None:
+    mark = chained.mark
     if as_json:
-        print_json({"seal": str(mark) if mark else None, "sealed": sealed.events})
+        print_json({"link": str(mark) if mark else None, "chained": chained.events})
     elif mark is None:
         click.echo("no events yet", err=True)
     else:
@@ -99,9 +99,9 @@ def _print_sealed(sealed: _Sealed, *, as_json: bool) -> None:
 @store_argument
 @click.option(
     "--against",
-    type=Parsed("seal", _read_mark),
-    metavar="SEAL",
-    help="A seal that was kept elsewhere, as it was printed, or a file with it.",
+    type=Parsed("link", _read_mark),
+    metavar="LINK",
+    help="A link that was kept elsewhere, as it was printed, or a file with it.",
 )
 @click.option(
     "--archives",
@@ -111,13 +111,13 @@ def _print_sealed(sealed: _Sealed, *, as_json: bool) -> None:
 )
 @json_option
 def verify_events(url: str, against: Mark | None, archives: Path | None, as_json: bool) -> None:
-    """Compare all events of STORE with its seals, and name what was changed, removed, put in or moved.
+    """Compare all events of STORE with its links, and name what was changed, removed, put in or moved.
 
-    Says what is not sealed yet, and what was redacted or archived and left a trace. Exits with 1 if anything was
+    Says what is not chained yet, and what was redacted or archived and left a trace. Exits with 1 if anything was
     tampered with.
 
     \b
-      headrace events verify sqlite:///shop.db --against shop.seal
+      headrace events verify sqlite:///shop.db --against shop.link
     """
     with opened_store(url) as store, ProgressLine("verified", "events") as line:
         found = verify(store, against=against, archives=archives, on_progress=line.show)
@@ -131,9 +131,9 @@ def verify_events(url: str, against: Mark | None, archives: Path | None, as_json
 def _as_json(found: Verification) -> dict[str, Any]:
     return {
         "intact": found.is_intact,
-        "sealed": found.sealed,
-        "unsealed": found.unsealed,
-        "seal": str(found.newest) if found.newest else None,
+        "chained": found.chained,
+        "unchained": found.unchained,
+        "link": str(found.newest) if found.newest else None,
         "redacted": [
             {"stream": each.stream, "version": each.version, "position": each.position, "reason": each.reason,
              "by": each.by}
@@ -160,9 +160,9 @@ def _print_verification(found: Verification) -> None:
         where = f"to {archival.archive}" if archival.archive else "and deleted"
         click.echo(f"archived by {archival.by} {where}: events {archival.first} to {archival.last} of "
                    f"{archival.stream!r}{f': {archival.reason}' if archival.reason else ''}")  # fmt: skip
-    newest = f"up to seal {found.newest}" if found.newest else "and there are no seals: see headrace events seal"
-    click.echo(f"{'intact' if found.is_intact else 'TAMPERED WITH'}: {found.sealed:,} events as they were sealed, "
-               f"{found.unsealed:,} not sealed yet, {newest}")  # fmt: skip
+    newest = f"up to link {found.newest}" if found.newest else "and there are no links: see headrace events chain"
+    click.echo(f"{'intact' if found.is_intact else 'TAMPERED WITH'}: {found.chained:,} events as they were chained, "
+               f"{found.unchained:,} not chained yet, {newest}")  # fmt: skip
 
 
 # --- redaction
@@ -316,4 +316,4 @@ def _archived_as_line(done: Archived) -> str:
     return f"{where}: events {done.first} to {done.last} of {done.stream!r}; the trace is event {done.trace_version}"
 
 
-COMMANDS: Final = (seal_events, verify_events, redact_event, archive_events, retain_events)
+COMMANDS: Final = (chain_events, verify_events, redact_event, archive_events, retain_events)

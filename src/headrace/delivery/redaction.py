@@ -2,7 +2,7 @@
 
 A stand-in is known by its first bytes, which no store appends as data. It is JSON, so that whoever reads such data
 meets an object without the fields that he looks for, and not a broken text. The digest stays so that a hash over the
-event (`eventsourcing/seals.py`) is what it was.
+event (`eventsourcing/hash_chain.py`) is what it was.
 """
 
 import json

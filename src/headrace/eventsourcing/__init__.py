@@ -5,8 +5,8 @@ events, `evolution.py` how their older forms become those of today, and `persona
 `aggregate.py` is how commands become events and events state, `repository.py` handles commands with all that;
 `loading.py` with `snapshots.py` is how it has states, `travel.py` what they were.
 A store is in memory (`memory.py`), in tables (`sql.py`) of SQLite or PostgreSQL, or in a topic (`broker_store.py`,
-`kafka_store.py`); `opening.py` has each by its address. `seals.py` and `verification.py` show what was tampered with;
-`erasure.py` and `archives.py` take events out, and `traces.py` is what stays of that.
+`kafka_store.py`); `opening.py` has each by its address. `hash_chain.py` and `verification.py` show what was tampered
+with; `erasure.py` and `archives.py` take events out, and `traces.py` is what stays of that.
 
 What follows from events: `subscription.py` reads them as they come, `competing.py` shares them among programs;
 `projection.py` makes views of them, which are kept by `projection_runner.py` where `views.py` and `views_sql.py` say;
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from headrace.eventsourcing.event_types import EventTypes, event, upcast, use_keys
     from headrace.eventsourcing.evolution import Form
+    from headrace.eventsourcing.hash_chain import chain
     from headrace.eventsourcing.memory import MemoryStore
     from headrace.eventsourcing.model import (
         ALL,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from headrace.eventsourcing.projection import Projection, View
     from headrace.eventsourcing.projection_runner import ProjectionRunner, project_inline
     from headrace.eventsourcing.repository import AsyncRepository, Repository
-    from headrace.eventsourcing.seals import seal
     from headrace.eventsourcing.snapshots import Snapshots
     from headrace.eventsourcing.sqlite_store import sqlite
     from headrace.eventsourcing.store import EventStore, SnapshotStore
@@ -74,8 +74,8 @@ __all__ = [
     "MemoryViews", "NewEvent", "Process", "ProcessFailed", "ProcessRunner", "Projection", "ProjectionChanged",
     "ProjectionFailed", "ProjectionRunner", "Query", "Redacted", "RedactionTrace", "Refused", "Repository",
     "Retention", "SnapshotStore", "Snapshots", "StoredEvent", "StreamAppend", "Subscription", "Todo", "View",
-    "ViewBehind", "archive", "compete", "event", "open_store", "postgres", "project_inline", "read_archive", "redact",
-    "refuse", "retain", "seal", "sqlite", "upcast", "use_keys", "verify", "where",
+    "ViewBehind", "archive", "chain", "compete", "event", "open_store", "postgres", "project_inline", "read_archive",
+    "redact", "refuse", "retain", "sqlite", "upcast", "use_keys", "verify", "where",
 ]  # fmt: skip
 
 _HOMES = {
@@ -95,6 +95,7 @@ _HOMES = {
     ),
     "event_types": ("EventTypes", "event", "upcast", "use_keys"),
     "evolution": ("Form",),
+    "hash_chain": ("chain",),
     "memory": ("MemoryStore",),
     "model": (
         "ALL",
@@ -118,7 +119,6 @@ _HOMES = {
     "repository": ("AsyncRepository", "Repository"),
     "snapshots": ("Snapshots",),
     "sqlite_store": ("sqlite",),
-    "seals": ("seal",),
     "store": ("EventStore", "SnapshotStore"),
     "traces": ("ArchivalTrace", "Redacted", "RedactionTrace"),
     "verification": ("verify",),

@@ -25,9 +25,9 @@ from urllib.parse import quote
 from headrace.eventsourcing.aggregate import Aggregate
 from headrace.eventsourcing.erasure import make_trace, require_erasable, who
 from headrace.eventsourcing.errors import ArchivedEvents, Conflict, ErasureRefused, EventSourcingError
+from headrace.eventsourcing.hash_chain import content_digest, event_digest
 from headrace.eventsourcing.loading import load_stream
 from headrace.eventsourcing.model import StoredEvent
-from headrace.eventsourcing.seals import content_digest, event_digest
 from headrace.eventsourcing.store import ErasableStore, EventStore
 from headrace.eventsourcing.traces import ARCHIVAL, TRACE_TYPES, ArchivalTrace
 

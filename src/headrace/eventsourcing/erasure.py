@@ -3,8 +3,8 @@
     redact(store, "account-7", 3, reason="a name was put in the note")
 
 The event stays where it is, with its id, type, version, position and tags; in the place of its data stands a stand-in
-with the data's digest (`delivery/redaction.py`), so that seals hold. In the same step the trace is appended to its
-stream, and the stream's snapshots are deleted: a state that was made with the data is not kept.
+with the data's digest (`delivery/redaction.py`), so that the hash chain holds. In the same step the trace is
+appended to its stream, and the stream's snapshots are deleted: a state that was made with the data is not kept.
 
 What is not data is not deleted: the stream's name, tags, headers. A digest tells nobody what was there, and lets
 whoever can guess it see that he is right.

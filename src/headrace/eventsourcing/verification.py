@@ -1,11 +1,11 @@
-"""A store of events compared with its seals: what was changed, removed, put in or moved, and what is not sealed yet.
+"""A store of events compared with its links: what was changed, removed, put in or moved, and what is not chained yet.
 
     found = verify(store)
     found.is_intact, found.findings
 
-Each event has the digest that was sealed; one that was redacted or archived has it still, and needs a trace besides.
-The versions of a stream have no gaps, sealed or not. Seals themselves are a chain, whose last one may be compared with
-one that was kept elsewhere (`against`): who can write to a store can write all of its seals anew.
+Each event has the digest that was chained; one that was redacted or archived has it still, and needs a trace besides.
+The versions of a stream have no gaps, chained or not. Links themselves are a chain, whose last one may be compared with
+one that was kept elsewhere (`against`): who can write to a store can write all of its links anew.
 
 Memory is bounded: what is known of streams goes to a file that is gone thereafter if there are many of them.
 """
@@ -20,19 +20,19 @@ from headrace.delivery.redaction import REDACTION, read_redaction, read_stand_in
 from headrace.eventsourcing.archives import InvalidArchive, digest_events, read_archive
 from headrace.eventsourcing.errors import EventSourcingError
 from headrace.eventsourcing.event_types import EVENT_TYPES
-from headrace.eventsourcing.model import StoredEvent, where
-from headrace.eventsourcing.seals import (
-    SEALS,
+from headrace.eventsourcing.hash_chain import (
+    LINKS,
     Entry,
-    InvalidSeal,
+    InvalidLink,
+    Link,
     Mark,
-    Seal,
     event_digest,
-    hash_seal,
-    open_seals,
+    hash_link,
+    open_links,
     read_everything,
-    read_seal,
+    read_link,
 )
+from headrace.eventsourcing.model import StoredEvent, where
 from headrace.eventsourcing.store import EventStore
 from headrace.eventsourcing.traces import ARCHIVAL, TRACE_TAG, ArchivalTrace, RedactionTrace, is_archived
 
@@ -43,7 +43,7 @@ _NOTHING: Final = bytes(32)
 
 
 class Finding(NamedTuple):
-    """Something that is not as it was. `kind` is changed, removed, inserted, moved, untraced, gap, seal or archive."""
+    """Something that is not as it was. `kind` is changed, removed, inserted, moved, untraced, gap, link or archive."""
 
     kind: str
     text: str
@@ -56,9 +56,9 @@ class Finding(NamedTuple):
 class Verification:
     """What was found out about a store."""
 
-    sealed: int = 0  # events that are as they were sealed
-    unsealed: int = 0
-    seals: int = 0
+    chained: int = 0  # events that are as they were chained
+    unchained: int = 0
+    links: int = 0
     newest: Mark | None = None
     redacted: list[RedactionTrace] = field(default_factory=list)
     archived: list[ArchivalTrace] = field(default_factory=list)
@@ -83,13 +83,13 @@ def verify(
     archives: Path | str | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
-    """Compare all events with their seals, and archives in a folder with the traces that name them."""
-    seals = open_seals(store, create=False)
+    """Compare all events with their links, and archives in a folder with the traces that name them."""
+    links = open_links(store, create=False)
     try:
-        found = _Verifier(store, seals, on_progress).run(against)
+        found = _Verifier(store, links, on_progress).run(against)
     finally:
-        if seals is not None:
-            seals.close()
+        if links is not None:
+            links.close()
     for trace in found.archived if archives is not None else ():
         if trace.archive:
             _check_archive(Path(archives or "") / trace.archive, trace, found)
@@ -111,9 +111,9 @@ def _check_archive(path: Path, trace: ArchivalTrace, result: Verification) -> No
 
 class _Verifier:
     def __init__(
-        self, store: EventStore, seals: EventStore | None, on_progress: Callable[[int, int], None] | None
+        self, store: EventStore, links: EventStore | None, on_progress: Callable[[int, int], None] | None
     ) -> None:
-        self._store, self._seals, self._on_progress = store, seals, on_progress
+        self._store, self._links, self._on_progress = store, links, on_progress
         self._result = Verification()
         self._versions = _Versions()
         self._seen = 0
@@ -122,100 +122,100 @@ class _Verifier:
         self._archived: dict[str, int] = {}  # up to which version
 
     def run(self, against: Mark | None) -> Verification:
-        # In this order: what is sealed up to now was appended by then.
+        # In this order: what is chained up to now was appended by then.
         last = self._newest_number()
         self._total = self._store.last_position()
         self._read_traces()
         rows = _Rows(read_everything(self._store, 0, self._total))
         previous: Mark | None = None
-        for seal in self._read_seals(last):
-            self._check_seal(seal, previous)
-            if against is not None and seal.number == against.number:
-                self._check_against(seal.mark, against)
-            self._compare(seal, rows)
-            previous = seal.mark
+        for link in self._read_links(last):
+            self._check_link(link, previous)
+            if against is not None and link.number == against.number:
+                self._check_against(link.mark, against)
+            self._compare(link, rows)
+            previous = link.mark
         self._result.newest = previous
         if against is not None and (previous is None or previous.number < against.number):
-            self._result.add(Finding("seal", f"seal {against.number}, which was kept elsewhere, is not in the store"))
+            self._result.add(Finding("link", f"link {against.number}, which was kept elsewhere, is not in the store"))
         for event in rows.up_to(None):
             self._look_at(event)
-            self._result.unsealed += 1
+            self._result.unchained += 1
         self._versions.close()
         return self._result
 
-    # --- seals
+    # --- links
 
     def _newest_number(self) -> int:
-        for event in self._seals.read_stream(SEALS, backward=True, limit=1) if self._seals is not None else ():
+        for event in self._links.read_stream(LINKS, backward=True, limit=1) if self._links is not None else ():
             return event.version
         return 0
 
-    def _read_seals(self, last: int) -> Iterator[Seal]:
-        events = self._seals.read_stream(SEALS, to=last) if self._seals is not None else ()
+    def _read_links(self, last: int) -> Iterator[Link]:
+        events = self._links.read_stream(LINKS, to=last) if self._links is not None else ()
         for number, event in enumerate(events, 1):
             try:
                 if event.version != number:
-                    raise InvalidSeal(f"seal {number} is missing")
-                yield read_seal(event.data)
-            except InvalidSeal as error:
-                self._result.add(Finding("seal", f"seal {number} was tampered with: {error}"))
+                    raise InvalidLink(f"link {number} is missing")
+                yield read_link(event.data)
+            except InvalidLink as error:
+                self._result.add(Finding("link", f"link {number} was tampered with: {error}"))
                 return
 
-    def _check_seal(self, seal: Seal, previous: Mark | None) -> None:
+    def _check_link(self, link: Link, previous: Mark | None) -> None:
         number, to, before = previous if previous is not None else Mark(0, 0, _NOTHING)
-        right = hash_seal(seal.number, seal.after, seal.to, seal.previous, seal.sealed_ms, seal.entries)
-        if seal.hash != right:
-            self._result.add(Finding("seal", f"seal {seal.number} was changed: its hash is not that of what it holds"))
-        if (seal.number, seal.after, seal.previous) != (number + 1, to, before):
-            self._result.add(Finding("seal", f"seal {seal.number} does not go on from seal {number}"))
-        if seal.to > self._total:
-            text = f"seal {seal.number} covers events up to position {seal.to}, and the store ends at {self._total}"
-            self._result.add(Finding("removed", text, position=seal.to))
-        self._result.seals += 1
+        right = hash_link(link.number, link.after, link.to, link.previous, link.linked_ms, link.entries)
+        if link.hash != right:
+            self._result.add(Finding("link", f"link {link.number} was changed: its hash is not that of what it holds"))
+        if (link.number, link.after, link.previous) != (number + 1, to, before):
+            self._result.add(Finding("link", f"link {link.number} does not go on from link {number}"))
+        if link.to > self._total:
+            text = f"link {link.number} covers events up to position {link.to}, and the store ends at {self._total}"
+            self._result.add(Finding("removed", text, position=link.to))
+        self._result.links += 1
 
     def _check_against(self, found: Mark, kept: Mark) -> None:
         if found != kept:
             self._result.add(Finding(
-                "seal", f"seal {kept.number} is {found}, and {kept} was kept elsewhere: the seals were written anew"
+                "link", f"link {kept.number} is {found}, and {kept} was kept elsewhere: the links were written anew"
             ))  # fmt: skip
 
     # --- events
 
-    def _compare(self, seal: Seal, rows: "_Rows") -> None:
+    def _compare(self, link: Link, rows: "_Rows") -> None:
         """Both are in the order of positions."""
-        entries = iter(seal.entries)
+        entries = iter(link.entries)
         entry = next(entries, None)
-        for event in rows.up_to(seal.to):
+        for event in rows.up_to(link.to):
             while entry is not None and entry.position < event.position:
-                self._miss(entry, seal)
+                self._miss(entry, link)
                 entry = next(entries, None)
             self._look_at(event)
             if entry is None or entry.position > event.position:
-                text = f"{event} was put in after seal {seal.number} was made"
+                text = f"{event} was put in after link {link.number} was made"
                 self._result.add(Finding("inserted", text, event.stream, event.version, event.position))
                 continue
-            self._match(event, entry, seal)
+            self._match(event, entry, link)
             entry = next(entries, None)
         while entry is not None:
-            self._miss(entry, seal)
+            self._miss(entry, link)
             entry = next(entries, None)
 
-    def _match(self, event: StoredEvent, entry: Entry, seal: Seal) -> None:
+    def _match(self, event: StoredEvent, entry: Entry, link: Link) -> None:
         if event_digest(event) == entry.digest:
-            self._result.sealed += 1
+            self._result.chained += 1
         elif (event.stream, event.version) != (entry.stream, entry.version):
-            text = f"{event} is where {entry} was when seal {seal.number} was made"
+            text = f"{event} is where {entry} was when link {link.number} was made"
             self._result.add(Finding("moved", text, event.stream, event.version, event.position))
         else:
-            text = f"{event} is not as it was when seal {seal.number} was made"
+            text = f"{event} is not as it was when link {link.number} was made"
             self._result.add(Finding("changed", text, event.stream, event.version, event.position))
 
-    def _miss(self, entry: Entry, seal: Seal) -> None:
-        text = f"{entry} is not there any more, and was when seal {seal.number} was made"
+    def _miss(self, entry: Entry, link: Link) -> None:
+        text = f"{entry} is not there any more, and was when link {link.number} was made"
         self._result.add(Finding("removed", text, entry.stream, entry.version, entry.position))
 
     def _look_at(self, event: StoredEvent) -> None:
-        """What has to be so with a seal and without."""
+        """What has to be so with a link and without."""
         self._seen += 1
         if self._on_progress is not None and self._seen % _REPORTED == 0:
             self._on_progress(self._seen, self._total)

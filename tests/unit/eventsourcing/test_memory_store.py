@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.eventsourcing.memory import MemoryStore
-from headrace.testing.contracts.event_erasure import ErasureContract, SealContract
+from headrace.testing.contracts.event_erasure import ChainContract, ErasureContract
 from headrace.testing.contracts.events import EventStoreContract, SnapshotStoreContract
 
 
@@ -17,7 +17,7 @@ class _Shared(MemoryStore):
         pass
 
 
-class TestMemory(EventStoreContract, SnapshotStoreContract, SealContract, ErasureContract):
+class TestMemory(EventStoreContract, SnapshotStoreContract, ChainContract, ErasureContract):
     @pytest.fixture
     def open_store(self) -> Callable[[], Any]:
         shared = _Shared()

@@ -13,11 +13,11 @@ from headrace.eventsourcing.erasure import redact
 from headrace.eventsourcing.errors import StoreUnavailable, UnsupportedFormat
 from headrace.eventsourcing.model import Snapshot
 from headrace.eventsourcing.sqlite_store import sqlite
-from headrace.testing.contracts.event_erasure import ErasureContract, SealContract
+from headrace.testing.contracts.event_erasure import ChainContract, ErasureContract
 from headrace.testing.contracts.events import EventStoreContract, SnapshotStoreContract, made, put
 
 
-class TestSqlite(EventStoreContract, SnapshotStoreContract, SealContract, ErasureContract):
+class TestSqlite(EventStoreContract, SnapshotStoreContract, ChainContract, ErasureContract):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> Callable[[], Any]:
         return lambda: sqlite(tmp_path / "events.db")

@@ -1,7 +1,7 @@
-"""What every store of events must do about seals, redaction and archives; see `headrace.eventsourcing.store`.
+"""What every store of events must do about links, redaction and archives; see `headrace.eventsourcing.store`.
 
-`SealContract` is for every store that has others beside it, `ErasureContract` for those that let events be redacted and
-archived. Both need the fixture `open_store` of `EventStoreContract`.
+`ChainContract` is for every store that has others beside it, `ErasureContract` for those that let events be redacted
+and archived. Both need the fixture `open_store` of `EventStoreContract`.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ from headrace.eventsourcing.errors import (
     InvalidAppend,
 )
 from headrace.eventsourcing.event_types import EventTypes
+from headrace.eventsourcing.hash_chain import Mark, chain, newest_link, open_links
 from headrace.eventsourcing.model import NEW, Condition, Snapshot, StreamAppend, where
 from headrace.eventsourcing.repository import Repository
-from headrace.eventsourcing.seals import Mark, newest_seal, open_seals, seal
 from headrace.eventsourcing.snapshots import Snapshots
 from headrace.eventsourcing.traces import ARCHIVAL, ArchivalTrace, Redacted, RedactionTrace
 from headrace.eventsourcing.verification import verify
@@ -81,71 +81,71 @@ def make_sums(*, counts_redacted: bool = False) -> Aggregate[Sum]:
     return sums
 
 
-class SealContract:
-    """Sealing and verifying."""
+class ChainContract:
+    """Chaining and verifying."""
 
     @pytest.fixture
-    def sealed(self, open_store: Callable[[], Any]) -> Iterator[Any]:
+    def chained(self, open_store: Callable[[], Any]) -> Iterator[Any]:
         store = open_store()
         yield store
         store.close()
 
-    def test_an_empty_store_is_intact(self, sealed: Any) -> None:
-        assert seal(sealed) is None
-        found = verify(sealed)
-        assert (found.is_intact, found.sealed, found.unsealed, found.newest) == (True, 0, 0, None)
+    def test_an_empty_store_is_intact(self, chained: Any) -> None:
+        assert chain(chained) is None
+        found = verify(chained)
+        assert (found.is_intact, found.chained, found.unchained, found.newest) == (True, 0, 0, None)
 
-    def test_what_is_sealed_is_verified_and_what_is_not_is_counted(self, sealed: Any, open_store: Any) -> None:
-        put(sealed, "a", made("x", b"\xff\0", "t", "u", headers={"b": "1", "a": "é"}), made())
-        before = verify(sealed)
-        assert (before.is_intact, before.sealed, before.unsealed, before.seals) == (True, 0, 2, 0)
-        mark = seal(sealed)
-        put(sealed, "b", made(), command_id="c-1")
+    def test_what_is_sealed_is_verified_and_what_is_not_is_counted(self, chained: Any, open_store: Any) -> None:
+        put(chained, "a", made("x", b"\xff\0", "t", "u", headers={"b": "1", "a": "é"}), made())
+        before = verify(chained)
+        assert (before.is_intact, before.chained, before.unchained, before.links) == (True, 0, 2, 0)
+        mark = chain(chained)
+        put(chained, "b", made(), command_id="c-1")
         other = open_store()
         found = verify(other, against=mark)
-        assert (found.is_intact, found.sealed, found.unsealed, found.newest) == (True, 2, 1, mark)
-        second = seal(other)
+        assert (found.is_intact, found.chained, found.unchained, found.newest) == (True, 2, 1, mark)
+        second = chain(other)
         other.close()
         assert mark is not None
         assert second is not None
         assert second.number == mark.number + 1
-        assert seal(sealed) == second  # there is nothing more to be sealed
+        assert chain(chained) == second  # there is nothing more to be chained
         assert Mark.parse(f" {second}\n") == second
-        found = verify(sealed, against=mark)
-        assert (found.is_intact, found.sealed, found.unsealed, found.seals) == (True, 3, 0, 2)
-        assert [each.type for each in sealed.read()] == ["x", "noted", "noted"]  # seals are not among its events
+        found = verify(chained, against=mark)
+        assert (found.is_intact, found.chained, found.unchained, found.links) == (True, 3, 0, 2)
+        assert [each.type for each in chained.read()] == ["x", "noted", "noted"]  # links are not among its events
 
-    def test_a_seal_that_was_kept_elsewhere_shows_that_all_were_written_anew(self, sealed: Any) -> None:
-        put(sealed, "a")
-        mark = seal(sealed)
+    def test_a_link_that_was_kept_elsewhere_shows_that_all_were_written_anew(self, chained: Any) -> None:
+        put(chained, "a")
+        mark = chain(chained)
         assert mark is not None
-        found = verify(sealed, against=mark._replace(hash=bytes(32)))
-        assert [each.kind for each in found.findings] == ["seal"]
+        found = verify(chained, against=mark._replace(hash=bytes(32)))
+        assert [each.kind for each in found.findings] == ["link"]
         assert "written anew" in found.findings[0].text
-        found = verify(sealed, against=mark._replace(number=7))
-        assert "seal 7, which was kept elsewhere, is not in the store" in found.findings[0].text
+        found = verify(chained, against=mark._replace(number=7))
+        assert "link 7, which was kept elsewhere, is not in the store" in found.findings[0].text
 
-    def test_two_that_seal_at_once_make_one_chain(self, open_store: Any) -> None:
+    def test_two_that_link_at_once_make_one_chain(self, open_store: Any) -> None:
         store = open_store()
         for number in range(5):
             put(store, f"s-{number}")
 
-        def seal_it(_: int) -> Mark | None:
+        def chain_it(_: int) -> Mark | None:
             own = open_store()
             put(own, "other")
-            done = seal(own)
+            done = chain(own)
             own.close()
             return done
 
         with ThreadPoolExecutor(3) as pool:
-            marks = list(pool.map(seal_it, range(3)))
-        newest = seal(store)
+            marks = list(pool.map(chain_it, range(3)))
+        newest = chain(store)
         assert newest is not None
         assert newest.number >= max(mark.number for mark in marks if mark)
         found = verify(store)
-        assert (found.is_intact, found.sealed, found.unsealed) == (True, 8, 0)
-        beside = open_seals(store, create=False)
-        last = newest_seal(beside)
+        assert (found.is_intact, found.chained, found.unchained) == (True, 8, 0)
+        beside = open_links(store, create=False)
+        last = newest_link(beside)
         assert beside is not None
         assert last is not None
         assert last.mark == newest
@@ -180,7 +180,7 @@ class RedactionContract:
     """Redaction of one event."""
 
     @pytest.fixture
-    def sealed(self, open_store: Callable[[], Any]) -> Iterator[Any]:
+    def chained(self, open_store: Callable[[], Any]) -> Iterator[Any]:
         store = open_store()
         yield store
         store.close()
@@ -188,7 +188,7 @@ class RedactionContract:
     def test_a_redacted_event_stays_without_its_data(self, store: Any, open_store: Any) -> None:
         put(store, "a-1", made("x", b"1", "t"), made("y", b"secret", "t", "u", headers={"h": "v"}), made("z", b"3"))
         put(store, "b-1", made("x", b"4"), command_id="c-1")
-        mark = seal(store)
+        mark = chain(store)
         before = list(store.read())
         appended = redact(store, "a-1", 2, reason="a name in a note", by="ann")
         assert dict(appended.versions) == {"a-1": 4}
@@ -207,7 +207,7 @@ class RedactionContract:
         found = verify(other, against=mark)
         assert found.is_intact
         assert found.redacted == [told]
-        assert (found.sealed, found.unsealed) == (4, 1)
+        assert (found.chained, found.unchained) == (4, 1)
         assert list(other.read_stream("a-1", after=1, to=2)) == [after[1]]
         assert versions_of(other.read(where(types=["y"]))) == [2]
         assert put(other, "b-1", command_id="c-1").is_repeat
@@ -326,7 +326,7 @@ class ErasureContract(RedactionContract):
         put(store, "a/1-é", made("x", b"1", "t", headers={"h": "v"}, causation_id="e"), made("y", b"\xff\0"))
         put(store, "b", made("x", b"b"))
         put(store, "a/1-é", made("z", b"3"), made("z", b"4"))
-        mark = seal(store)
+        mark = chain(store)
         before, last = list(store.read()), store.last_position()
         folder = tmp_path / "archives"
         folder.mkdir()
@@ -352,7 +352,7 @@ class ErasureContract(RedactionContract):
         assert other.wait(last, PATIENCE_S)
         found = verify(other, against=mark)
         assert found.is_intact
-        assert (found.sealed, found.unsealed, found.archived_events, found.archived) == (5, 1, 3, [trace])
+        assert (found.chained, found.unchained, found.archived_events, found.archived) == (5, 1, 3, [trace])
         other.close()
 
     def test_pages_of_archived_events_do_not_end_a_read(self, store: Any) -> None:
@@ -510,7 +510,7 @@ class ErasureContract(RedactionContract):
 
     def test_a_redacted_event_is_archived_as_such(self, store: Any, tmp_path: Path) -> None:
         put(store, "a", made("x", b"secret"), made())
-        mark = seal(store)
+        mark = chain(store)
         redact(store, "a", 1, reason="r")
         done = archive(store, "a", below=4, to=tmp_path, needs_state=False)
         assert done.path is not None
