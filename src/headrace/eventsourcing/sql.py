@@ -33,8 +33,9 @@ from headrace.stores.sql.statements import TableName, quote
 FORMAT: Final = 1
 COLUMNS: Final = ", ".join(map(quote, StoredEvent._fields))
 TAG_SEPARATOR: Final = "\n"  # names are printable
-_FIRST_PAGE, _LARGEST_PAGE = 500, 10_000  # events
+_FIRST_PAGE, _LARGEST_PAGE = 32, 10_000  # events; of the first page nobody knows how large they are
 _PAGE_BYTES: Final = 4 << 20
+_STREAMS_AT_ONCE: Final = 500
 _ALL_ROWS: Final = 2**62
 D = TypeVar("D", bound=Database)
 _HELD: Final = f"schema <> {ARCHIVED_SCHEMA}"  # of events that are not archived
@@ -249,14 +250,14 @@ class SqlEventStore(ABC, Generic[D]):
                 rows = self.rows(
                     db,
                     f"SELECT stream, max(version) FROM {self.table} WHERE {where} "  # noqa: S608
-                    f"GROUP BY stream ORDER BY stream LIMIT {_FIRST_PAGE}",
+                    f"GROUP BY stream ORDER BY stream LIMIT {_STREAMS_AT_ONCE}",
                     (after, *values),
                 )
             yield from (StreamInfo(*row) for row in rows)
             events += sum(row[1] for row in rows)
             if on_progress is not None and rows:
                 on_progress(events, total)
-            if len(rows) < _FIRST_PAGE:
+            if len(rows) < _STREAMS_AT_ONCE:
                 return
             after = rows[-1][0]
 
