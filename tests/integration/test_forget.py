@@ -20,7 +20,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord
 from headrace.dead_letters import write_letters
 from headrace.delivery.letters import Letter
-from headrace.eventsourcing import EventTypes, StreamAppend, open_store
+from headrace.eventsourcing import EventTypes, Projection, ProjectionRunner, StreamAppend, View, open_store
 from headrace.eventsourcing.model import Snapshot
 from headrace.forgetting import Keyring, open_keys
 from headrace.forgetting.master_key import create_master_key
@@ -179,6 +179,40 @@ def test_plain_records_go_by_compaction_or_are_reported(shop: Shop) -> None:
     verified = shop.verify("c-1", ADA)
     assert {hit["place"] for hit in verified.json["hits"]} == {"topic visits"}
     assert shop.verify("c-1", "Grace").json["hits"], "others are untouched"
+
+
+def test_a_key_that_is_somebody_elses_by_now_keeps_its_record(shop: Shop) -> None:
+    of_ada, of_grace = {"customer": "c-1", "name": ADA}, {"customer": "c-2", "name": "Grace"}
+    shop.make_topic("signups", "compact", [("seat-1", of_ada), ("seat-2", of_grace), ("seat-1", of_grace)])
+    assert found(shop.forget("c-1"), "topic signups") == [("plain records", "erased", 1)]
+    hits = shop.verify("c-1", ADA, "Grace").json["hits"]
+    assert [(hit["place"], hit["value"]) for hit in hits] == [("topic signups", 2)] * 2, "both seats are Grace's"
+
+
+def test_views_that_were_told_something_are_reported_until_they_are_rebuilt(shop: Shop) -> None:
+    shop.register("c-1", ADA)
+    people = Projection("people", types=shop.types)
+
+    @people.on
+    def registered(view: View, event: Registered) -> None:
+        view.put(event.customer, {"name": event.name})
+
+    runner = ProjectionRunner(shop.stores[0], people)
+    runner.catch_up()
+    for _ in range(2):
+        done = shop.forget("c-1")
+        assert done.code == 1
+        assert ("view people", "could not be", 0) in found(done, "event store file")
+        assert [hit["where"] for hit in shop.verify("c-1", ADA).json["hits"]]
+    runner.rebuild()
+    assert shop.forget("c-1").code == 0
+    assert runner.get("c-1") == {"name": "(forgotten)"}
+
+
+def test_a_subject_that_nobody_knows_is_not_said_to_be_erased(shop: Shop) -> None:
+    done = shop.forget("c-l")
+    assert found(done, "key store") == [("keys", "nothing there", 0)]
+    assert "check how it is written" in done.out
 
 
 def test_a_key_store_from_a_backup_is_noticed_and_forgets_again(shop: Shop) -> None:

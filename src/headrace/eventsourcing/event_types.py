@@ -220,9 +220,9 @@ class EventTypes:
             cause = error if kind.personal is None else None
             raise self._undecodable(stored, kind.cls.__qualname__, error, kind.personal) from cause
 
-    def decode_all(self, stored: StoredEvent) -> tuple[Any, ...]:
+    def decode_all(self, stored: StoredEvent, opened: set[str] | None = None) -> tuple[Any, ...]:
         """What was stored, in its newest form: one object, unless an upcast makes several or none of it."""
-        decoded = self.decode(stored)
+        decoded = self.decode(stored, opened)
         return decoded if type(decoded) is Several else (decoded,)
 
     def _decode_older(self, stored: StoredEvent, opened: set[str] | None) -> Any:

@@ -28,7 +28,7 @@ from headrace.forgetting.sealed import parse
 
 STAND_IN: Final = "(forgotten)"
 SubjectOf: TypeAlias = str | Callable[[Any], object]
-Marked: TypeAlias = Iterable[str] | Mapping[str, Any]
+Marked: TypeAlias = "Iterable[str] | Mapping[str, Any] | Personal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,8 @@ def declare_personal(
     reader_of: Callable[[Any], Callable[[Any], Any]],
 ) -> Personal | None:
     """What is personal in a class of events, checked; None if nothing is."""
+    if isinstance(marked, Personal):
+        return marked
     if isinstance(marked, str):
         raise InvalidEventType(f"event {name!r}: personal={marked!r} is one text: give a list, as in [{marked!r}]")
     given = dict(marked) if isinstance(marked, Mapping) else dict.fromkeys(marked, FORGOTTEN)

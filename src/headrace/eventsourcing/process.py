@@ -39,6 +39,7 @@ from headrace.eventsourcing.aggregate import Aggregate, second_types
 from headrace.eventsourcing.errors import InvalidProcess
 from headrace.eventsourcing.event_types import EVENT_TYPES, EventTypes, dump, load
 from headrace.eventsourcing.model import MAX_NAME_BYTES, Query, StoredEvent, where
+from headrace.eventsourcing.process_seals import PROCESS_SEAL
 
 ADVANCED: Final = "process-advanced"
 HEADER: Final = "process"  # of events that a process's command led to: its stream
@@ -155,6 +156,7 @@ class Advanced:
     numbered: int = 0  # steps and effects so far
     is_over: bool = False
     problem: str = ""  # a command was refused, and there is no function for that
+    keys: list[str] = field(default_factory=list)  # of all whose personal values it was told (`process_seals.py`)
 
     @property
     def is_open(self) -> bool:
@@ -177,6 +179,7 @@ class Cause:
     correlation_id: str
     now_ms: int
     input: int
+    keys: frozenset[str] = frozenset()  # that opened personal values of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,7 @@ class Process(Generic[S]):
         self.aggregate: Aggregate[Advanced] = Aggregate(name, Advanced, types=types)
         self.aggregate.decide(_advance)
         self.aggregate.evolve(_advanced)
-        types.event(ADVANCED)(Advanced)
+        types.event(ADVANCED, personal=PROCESS_SEAL)(Advanced)
         if not dataclasses.is_dataclass(state()):
             raise InvalidProcess(f"the state of process {name!r} is not a dataclass: make it one, with defaults")
         self.sends = {each.name: each for each in sends}
@@ -326,6 +329,8 @@ class Process(Generic[S]):
         returned = function(state, *what, todo)
         state = state if returned is None else returned
         after = replace(before, input=cause.input, state=json.loads(dump(state)), effects=[])
+        if cause.keys:
+            after = replace(after, keys=sorted({*after.keys, *cause.keys}))
         for wish in todo.wishes:
             after = self._grant(after, wish, ident, cause)
         return after

@@ -28,6 +28,8 @@ from headrace.eventsourcing.repository import Handled, Repository, Work
 from headrace.eventsourcing.snapshots import Snapshots
 from headrace.eventsourcing.store import EventStore, SnapshotStore
 from headrace.eventsourcing.subscription import Received, Subscription
+from headrace.forgetting.errors import SubjectForgotten
+from headrace.forgetting.sealed import keys_of_state
 from headrace.retry import Backoff
 from headrace.status import Status
 from headrace.telemetry.logs import get_logger
@@ -75,6 +77,12 @@ class _Open:
         for name, due_ms in instance.deadlines.items():
             heapq.heappush(self._due, (due_ms, ident, name))
 
+    def renew(self, ident: str, version: int, instance: Advanced) -> None:
+        """What a process is now, though its version may be known: it opens no more once somebody is forgotten."""
+        if version >= self.instances.get(ident, (0, None))[0]:
+            self.instances.pop(ident, None)
+            self.note(ident, version, instance)
+
     def with_steps(self) -> list[str]:
         return [ident for ident, (_, instance) in self.instances.items() if instance.todo]
 
@@ -97,7 +105,15 @@ class _Open:
         kept = self._store.read_snapshot(self._process.name, _FORM) if isinstance(self._store, SnapshotStore) else None
         if kept is None:
             return 0
-        found = json.loads(kept.data)
+        data, keys = kept.data, self._process.types.keys
+        if keys is not None:
+            opened = keys.open_state(data)
+            if opened is None:
+                return 0  # somebody in it was forgotten: all is read again
+            data = opened[0]
+        elif keys_of_state(data) is not None:
+            return 0
+        found = json.loads(data)
         self.input, self._kept = found["input"], kept.version
         for ident, (version, instance) in found["open"].items():
             self.note(ident, version, load(Advanced, dump(instance)))
@@ -108,7 +124,12 @@ class _Open:
         if not isinstance(self._store, SnapshotStore) or self._news.position == self._kept:
             return
         open_ = {ident: [version, instance] for ident, (version, instance) in self.instances.items()}
-        data = dump({"input": self.input, "open": open_})
+        data: bytes | None = dump({"input": self.input, "open": open_})
+        told = {key_id for _, instance in self.instances.values() for key_id in instance.keys}
+        if told and (keys := self._process.types.keys) is not None:
+            data = keys.seal_state(data or b"", told)
+        if data is None:
+            return  # somebody was forgotten since; what is in the log says so
         self._store.write_snapshot(self._process.name, Snapshot(self._news.position, _FORM, data))
         self._kept = self._news.position
 
@@ -174,7 +195,7 @@ class ProcessRunner(Background, Generic[S]):
             if batch is not None:
                 try:
                     for received in batch.events:
-                        self._take(known, received)
+                        self._take(known, received, frozenset(inputs.opened.get(received.stored.position, ())))
                 except BaseException:
                     inputs.move(before)  # those that were taken already are known by their ids
                     raise
@@ -204,12 +225,12 @@ class ProcessRunner(Background, Generic[S]):
 
     # --- one thing that happens to a process
 
-    def _take(self, known: _Open, received: Received) -> None:
+    def _take(self, known: _Open, received: Received, opened: frozenset[str]) -> None:
         event, stored = received
         process, ident = self.process, self.process.ident_of(event, stored)
         if not ident:
             return
-        cause = Cause(stored.id, stored.correlation_id or stored.id, self._clock.now_ms(), stored.position)
+        cause = Cause(stored.id, stored.correlation_id or stored.id, self._clock.now_ms(), stored.position, opened)
 
         def after(before: Advanced, version: int) -> Advanced | None:
             if before.is_over or (not version and not process.may_start(event)):
@@ -243,6 +264,9 @@ class ProcessRunner(Background, Generic[S]):
             )  # fmt: skip
         except Refused as refused:
             self._refuse(known, ident, step, refused.reason)
+            return True
+        except SubjectForgotten:  # of one person, who must not hold up the others
+            self._refuse(known, ident, step, "its subject was forgotten")
             return True
         self._note(known, ident, handled)
         return True
@@ -309,6 +333,9 @@ class ProcessRunner(Background, Generic[S]):
             known.note(ident, handled.result[1], handled.result[0])
         else:
             known.learn()  # somebody else has changed it, and it is in the log
+            if ident in known.instances:  # or somebody whose values it had was forgotten, and it is over
+                loaded = self._repository.load(self.process.aggregate, ident)
+                known.renew(ident, loaded.version, loaded.state)
 
     # --- looking
 

@@ -48,6 +48,7 @@ from headrace.status import Status
 from headrace.stores.sql.database import Database
 
 BATCH: Final = 2000
+_SETTLES_S: Final = 2.0
 _LOOK_S: Final = 0.02  # between looks at a view that another process keeps
 _BESIDE: "WeakKeyDictionary[MemoryStore, MemoryViews]" = WeakKeyDictionary()
 OnInvalid = Literal["fail", "skip"]
@@ -105,7 +106,8 @@ class _Worker:
     def apply(self, transaction: Transaction, events: list[Received], position: int) -> None:
         """What events do to the view, in a transaction whose place is ours."""
         apply_events(self.projection, transaction, events, self._cache)
-        transaction.move(moved(transaction.place, position), tuple(self._skipped))
+        opened = set[str]().union(*self.subscription.opened.values())
+        transaction.move(moved(transaction.place, position), tuple(self._skipped), opened)
         self._skipped.clear()
 
 
@@ -199,6 +201,12 @@ class ProjectionRunner(Background):
 
     def _open(self) -> _Worker:
         place = self.views.place(self.projection)
+        # A moment, as PostgreSQL may have a slow writer before what was settled for others already.
+        if place.position and not self.store.wait(place.position - 1, _SETTLES_S):
+            raise ProjectionFailed(
+                f"view {self.projection.name!r} is at position {place.position}, and {self.store} ends at "
+                f"{self.store.last_position()}: it was set back or replaced; rebuild the view with rebuild()"
+            )
         if place.code != self.projection.fingerprint:
             if self._on_change == "rebuild":
                 self._build_beside()
@@ -240,15 +248,24 @@ class ProjectionRunner(Background):
 
     def _build_beside(self) -> None:
         projection, views = self.projection, self.views
-        if views.prepare(projection, is_beside=True).code != projection.fingerprint:
+        begun = views.prepare(projection, is_beside=True)
+        if begun.code != projection.fingerprint or begun.position > self.store.last_position():
             views.drop_beside(projection)
+        token = views.place(projection).token
         worker = self._make_worker(is_beside=True)
-        while worker.step():
-            pass
+        try:
+            while worker.step():
+                pass
+        except InvalidProjection:
+            if views.place(projection).token == token:
+                raise
+            return  # another one has built it, and switched
         with views.switching(projection) as (live, transaction):
             if transaction is not None:  # or another one has built it, and switched
                 # What the old one has already is in the new one, too: nobody who waited for it reads less now.
-                place, rest = transaction.place, max(live.position, transaction.place.position)
+                place = transaction.place
+                # A store that was set back ends before the old view.
+                rest = max(min(live.position, self.store.last_position()), place.position)
                 worker.begin_from(place)
                 stored = list(self.store.read(projection.query, after=place.position, to=rest))
                 worker.apply(transaction, worker.subscription.decode(stored), rest)
@@ -392,8 +409,9 @@ def project_inline(store: EventStore, projection: Projection) -> ProjectionRunne
         if place.code != projection.fingerprint:
             raise changed(projection, place)
         stored = store.read_within(db, projection.query, after=place.position)
-        apply_events(projection, transaction, receive(projection.types, stored), RowCache())
-        transaction.move(moved(place, last), ())
+        opened = dict[int, set[str]]()
+        apply_events(projection, transaction, receive(projection.types, stored, opened), RowCache())
+        transaction.move(moved(place, last), (), set[str]().union(*opened.values()))
 
     store.inline.append(project)
     return runner

@@ -68,6 +68,7 @@ class Subscription:
         self._reading: Iterator[StoredEvent] | None = None
         self._end = after  # up to where `_reading` goes
         self._stopped = threading.Event()
+        self.opened: dict[int, set[str]] = {}  # the keys that opened personal values of the last batch, by position
 
     def stop(self) -> None:
         """Have iterations end, and whoever waits return soon; from any thread."""
@@ -131,12 +132,13 @@ class Subscription:
 
     def decode(self, stored: list[StoredEvent]) -> list[Received]:
         """Stored events, without those that `on_invalid` has taken."""
+        self.opened = {}
         if self._on_invalid is None:
-            return receive(self._types, stored)
+            return receive(self._types, stored, self.opened)
         found = list[Received]()
         for each in stored:
             try:
-                found += receive(self._types, (each,))
+                found += receive(self._types, (each,), self.opened)
             except (UndecodableEvent, UnknownEventType) as error:
                 self._on_invalid(letter_of(self._store, each, str(error), self._name))
         return found
@@ -167,8 +169,21 @@ class Subscription:
                 yield received
 
 
-def receive(types: EventTypes, stored: Iterable[StoredEvent]) -> list[Received]:
-    """Events decoded; one that an upcast has split is here several times."""
+def receive(
+    types: EventTypes, stored: Iterable[StoredEvent], opened: dict[int, set[str]] | None = None
+) -> list[Received]:
+    """Events decoded; one that an upcast has split is here several times.
+
+    `opened` gets the ids of keys that opened personal values, by the positions of the events.
+    """
+    if types.keys is not None and opened is not None:
+        found = list[Received]()
+        for each in stored:
+            keys = set[str]()
+            found += [Received(event, each) for event in types.decode_all(each, keys)]
+            if keys:
+                opened[each.position] = keys
+        return found
     if types.upcasts:
         return [Received(event, each) for each in stored for event in types.decode_all(each)]
     decode, new = types.decode, tuple.__new__

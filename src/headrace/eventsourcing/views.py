@@ -10,7 +10,7 @@ went on from has to begin from that one: of two that apply the same events, one 
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
@@ -66,8 +66,8 @@ class Transaction(Protocol):
         """The statement once for each row."""
         ...
 
-    def move(self, place: Place, skipped: Sequence[Skipped]) -> None:
-        """The view is there now."""
+    def move(self, place: Place, skipped: Sequence[Skipped], opened: Collection[str] = ()) -> None:
+        """The view is there now; `opened` are keys of those whose personal values may be in its rows."""
         ...
 
 
@@ -247,7 +247,7 @@ class _MemoryTransaction:
     def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:  # noqa: ARG002
         _refuse_sql(self._name)
 
-    def move(self, place: Place, skipped: Sequence[Skipped]) -> None:
+    def move(self, place: Place, skipped: Sequence[Skipped], opened: Collection[str] = ()) -> None:  # noqa: ARG002
         self._moved = place, skipped
 
     def commit(self) -> None:
@@ -294,7 +294,10 @@ class MemoryViews:
     @contextmanager
     def writing(self, projection: Projection, *, is_beside: bool = False) -> Iterator[Transaction]:
         with self._lock:
-            transaction = _MemoryTransaction(self._kept[projection.name, is_beside], projection.name)
+            kept = self._kept.get((projection.name, is_beside))
+            if kept is None:
+                raise InvalidProjection(f"there is no view of projection {projection.name!r} in {self}: run it first")
+            transaction = _MemoryTransaction(kept, projection.name)
             yield transaction
             transaction.commit()
 

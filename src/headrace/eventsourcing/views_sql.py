@@ -3,10 +3,11 @@
 There a view is a sink, `projection:NAME`; the number of its last batch is the position, and the query that wrote it is
 the projection's code. A view that is built anew is a version: tables `NAME__v2` of the sink `projection:NAME@v2`, until
 the switch renames all of them at once. Rows by key have the columns `key` and `data`, a JSON object. Events that a view
-was made without stand in `headrace_skipped_events`.
+was made without stand in `headrace_skipped_events`, the keys of those whose personal values it was told in
+`headrace_view_keys`: who forgets them learns that it has to be rebuilt.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from secrets import token_hex
 from typing import Any, Final, Generic, TypeVar
@@ -22,6 +23,7 @@ from headrace.stores.sql.transaction import BATCHES, create_batches, record_batc
 
 _VERSION: Final = 2  # of what is built beside: there is never more than one
 _SKIPPED: Final = "headrace_skipped_events"
+_KEYS: Final = "headrace_view_keys"
 _PAGE_ROWS: Final = 1000
 _PASSING: Final = {"OperationalError", "InterfaceError"}  # as all drivers of Python call them (PEP 249)
 D = TypeVar("D", bound=Database)
@@ -80,7 +82,7 @@ class SqlViews(Generic[D]):
 
     def prepare(self, projection: Projection, *, is_beside: bool = False) -> Place:
         with self._reachable() as db:
-            if not is_beside and db.exists(self._any(BATCHES)) and db.exists(self._any(_SKIPPED)):
+            if not is_beside and all(db.exists(self._any(each)) for each in (BATCHES, _SKIPPED, _KEYS)):
                 try:
                     return self.read_place(db, projection)
                 except InvalidProjection:
@@ -91,6 +93,10 @@ class SqlViews(Generic[D]):
                 db.run(
                     f"CREATE TABLE IF NOT EXISTS {self._any(_SKIPPED)} (sink VARCHAR(500) NOT NULL, position BIGINT "
                     "NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (sink, position))"
+                )
+                db.run(
+                    f"CREATE TABLE IF NOT EXISTS {self._any(_KEYS)} (sink VARCHAR(500) NOT NULL, key_id VARCHAR(100) "
+                    "NOT NULL, PRIMARY KEY (sink, key_id))"
                 )
                 found = self._find_place(db, projection, is_beside=is_beside)
                 return found or self._create(db, projection, is_beside=is_beside)
@@ -122,7 +128,7 @@ class SqlViews(Generic[D]):
             self._forget(db, self._target(projection, is_beside=True).name)
 
     def _forget(self, db: D, sink: str) -> None:
-        for table in (BATCHES, _SKIPPED):
+        for table in (BATCHES, _SKIPPED, _KEYS):
             db.run(f"DELETE FROM {self._any(table)} WHERE sink = ?", (sink,))  # noqa: S608 - all names are quoted
 
     def _any(self, name: str) -> TableName:
@@ -186,11 +192,12 @@ class SqlViews(Generic[D]):
             for table in (first, *others):
                 db.run(f"DROP TABLE IF EXISTS {table.with_suffix(f'v{_VERSION - 1}')}")
             self._forget(db, target_beside(self._target(projection, is_beside=False), _VERSION - 1).name)
-            db.run(f"DELETE FROM {self._any(_SKIPPED)} WHERE sink = ?", (name,))  # noqa: S608
-            db.run(
-                f"UPDATE {self._any(_SKIPPED)} SET sink = ? WHERE sink = ?",  # noqa: S608
-                (name, self._target(projection, is_beside=True).name),
-            )
+            for kept in (_SKIPPED, _KEYS):
+                db.run(f"DELETE FROM {self._any(kept)} WHERE sink = ?", (name,))  # noqa: S608
+                db.run(
+                    f"UPDATE {self._any(kept)} SET sink = ? WHERE sink = ?",  # noqa: S608
+                    (name, self._target(projection, is_beside=True).name),
+                )
 
     def write_rows(self, db: D, table: TableName, changes: Changes) -> None:
         put = [(key, row.decode()) for key, row in changes.items() if row is not None]
@@ -204,10 +211,24 @@ class SqlViews(Generic[D]):
         if gone:
             db.run_many(f"DELETE FROM {table} WHERE key = ?", gone)  # noqa: S608
 
-    def move(self, db: D, projection: Projection, place: Place, skipped: Sequence[Skipped], *, is_beside: bool) -> None:
+    def move(
+        self,
+        db: D,
+        projection: Projection,
+        place: Place,
+        skipped: Sequence[Skipped],
+        opened: Collection[str],
+        *,
+        is_beside: bool,
+    ) -> None:
         self._write_place(db, projection, place, is_beside=is_beside)
+        sink = self._target(projection, is_beside=is_beside).name
+        if opened:
+            db.run_many(
+                f"INSERT INTO {self._any(_KEYS)} (sink, key_id) VALUES (?, ?) ON CONFLICT DO NOTHING",  # noqa: S608
+                [(sink, key_id) for key_id in sorted(opened)],
+            )
         if skipped:
-            sink = self._target(projection, is_beside=is_beside).name
             db.run_many(
                 f"INSERT INTO {self._any(_SKIPPED)} (sink, position, reason) VALUES (?, ?, ?)",  # noqa: S608
                 [(sink, each.position, each.reason) for each in skipped],
@@ -263,6 +284,16 @@ class SqlViews(Generic[D]):
         return [Skipped(*row) for row in rows]
 
 
+def views_told(db: Database, schema: str, key_ids: Collection[str]) -> list[str]:
+    """The projections whose views in a schema may have rows with values that these keys have opened."""
+    table = TableName(_KEYS, schema)
+    if not key_ids or not db.exists(table):
+        return []
+    marks = ", ".join("?" * len(key_ids))
+    rows = db.run(f"SELECT DISTINCT sink FROM {table} WHERE key_id IN ({marks})", sorted(key_ids))  # noqa: S608
+    return sorted({sink.removeprefix("projection:").partition("@")[0] for (sink,) in rows})
+
+
 class _SqlTransaction:
     """A view in a transaction of its database."""
 
@@ -292,5 +323,5 @@ class _SqlTransaction:
         with self._views.translate_errors():
             self._db.run_many(self._projection.fill_names(statement, self._names), rows)
 
-    def move(self, place: Place, skipped: Sequence[Skipped]) -> None:
-        self._views.move(self._db, self._projection, place, skipped, is_beside=self._is_beside)
+    def move(self, place: Place, skipped: Sequence[Skipped], opened: Collection[str] = ()) -> None:
+        self._views.move(self._db, self._projection, place, skipped, opened, is_beside=self._is_beside)

@@ -446,3 +446,43 @@ def test_unknown_types_are_not_the_projections_business(store: Any) -> None:
     assert runner.catch_up() == 2
     with pytest.raises(UnknownEventType):
         types.decode(next(iter(store.read(after=1))))
+
+
+def test_a_store_that_was_set_back_is_not_taken_for_one_without_news(tmp_path: Path) -> None:
+    views = f"sqlite:///{tmp_path}/views.db"
+    for name, owners in (("first", ["ann", "bob", "cy"]), ("second", ["dee"])):
+        store = sqlite(tmp_path / f"{name}.db")
+        for owner in owners:
+            store.append([StreamAppend(f"account-{owner}", [types.encode(Opened(owner))])])
+        runner = ProjectionRunner(store, balances(), views=views)
+        if name == "first":
+            assert runner.catch_up() == 3
+        else:
+            with pytest.raises(ProjectionFailed, match=r"is at position 3, and .* ends at 1: .* rebuild"):
+                runner.catch_up()
+            runner.rebuild()
+            assert [key for key, _ in runner.rows()] == ["account-dee"]
+            assert runner.catch_up() == 1
+        runner.close()
+        store.close()
+
+
+def test_several_rebuild_at_once(store: Any) -> None:
+    for number in range(300):
+        store.append([StreamAppend(f"account-{number}", [types.encode(Opened("ann"))])])
+    ProjectionRunner(store, balances()).catch_up()
+    failures = list[Exception]()
+
+    def rebuild() -> None:
+        try:
+            ProjectionRunner(store, balances(), batch=10).rebuild()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=rebuild) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert not failures
+    assert len([*ProjectionRunner(store, balances()).rows()]) == 300

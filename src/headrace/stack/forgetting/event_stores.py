@@ -1,4 +1,8 @@
-"""Event stores: their events become unreadable with the key; snapshots that are not sealed are deleted."""
+"""Event stores: their events become unreadable with the key; snapshots that are not sealed are deleted.
+
+Views beside the events hold in plain what projections were told: those that were told something of the subject are
+named, and stay in the report until they are rebuilt. In a file of SQLite, values are looked for in all of its bytes.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,11 +11,17 @@ from urllib.parse import quote, unquote, urlsplit
 
 from headrace.connect.sections import shown_address
 from headrace.eventsourcing.opening import open_store
+from headrace.eventsourcing.postgres_store import PostgresEventStore
+from headrace.eventsourcing.sql import SqlEventStore
+from headrace.eventsourcing.sqlite_store import SqliteEventStore
 from headrace.eventsourcing.store import ErasableStore, EventStore, SnapshotStore
+from headrace.eventsourcing.views_sql import views_told
 from headrace.forgetting.report import Finding, Hit, Outcome
 from headrace.forgetting.sealed import key_ids_in
 from headrace.forgetting.search import Needles
+from headrace.stack.forgetting.files import parts_of
 from headrace.stack.forgetting.place import Subject
+from headrace.stores.sql.statements import TableName
 
 
 class EventStorePlace:
@@ -47,6 +57,12 @@ class EventStorePlace:
                     store.delete_snapshots(stream)
                 if held:
                     yield Finding(self.name, "snapshots", Outcome.ERASED, len(held), "of streams with such events")
+            if isinstance(store, SqlEventStore):
+                with store.pool.borrow() as db:
+                    told = views_told(db, store.table.schema, subject.key_ids)
+                for view in told:
+                    why = "its rows may hold what was opened: rebuild it (ProjectionRunner.rebuild), and run this again"
+                    yield Finding(self.name, f"view {view}", Outcome.FAILED, 0, why)
 
     def search(self, needles: Needles) -> Iterator[Hit]:
         with self._opened() as store:
@@ -60,3 +76,31 @@ class EventStorePlace:
                     snapshot = store.find_snapshot(stream.name)
                     for number in sorted(needles.find(snapshot.data)) if snapshot is not None else ():
                         yield Hit(self.name, f"the snapshot of stream {stream.name}", number)
+            # Views, snapshots, outboxes and free pages, too.
+            for path in store_files(store):
+                for number in needles.find_in_parts(parts_of(path)):
+                    yield Hit(self.name, f"file {path.name}", number)
+            if isinstance(store, PostgresEventStore):
+                yield from self._search_tables(store, needles)
+
+    def _search_tables(self, store: PostgresEventStore, needles: Needles) -> Iterator[Hit]:
+        schema = store.table.schema
+        with store.pool.borrow() as db:
+            named = "SELECT tablename FROM pg_tables WHERE schemaname = ? ORDER BY tablename"
+            for (table,) in db.run(named, (schema,)):
+                for number, value in enumerate(needles.values, 1):
+                    [(is_there,)] = db.run(
+                        f"SELECT EXISTS (SELECT 1 FROM {TableName(table, schema)} t "  # noqa: S608 - quoted
+                        "WHERE strpos(lower(t::text), lower(?)) > 0)",
+                        (value,),
+                    )
+                    if is_there:
+                        yield Hit(self.name, f"table {table}", number)
+
+
+def store_files(store: EventStore) -> list[Path]:
+    """The files that a store has for itself, if it has such."""
+    if not isinstance(store, SqliteEventStore):
+        return []
+    beside = [store.path, store.path.with_name(f"{store.path.name}-wal")]
+    return [path for path in beside if path.is_file()]

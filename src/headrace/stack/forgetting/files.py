@@ -44,11 +44,11 @@ class CheckpointPlace:
     def search(self, needles: Needles) -> Iterator[Hit]:
         for path in sorted(self._state.rglob("*")) if self._state.is_dir() else ():
             if path.is_file() and not path.is_symlink():
-                for number in needles.find_in_parts(_parts_of(path)):
+                for number in needles.find_in_parts(parts_of(path)):
                     yield Hit(self.name, str(path.relative_to(self._state)), number)
 
 
-def _parts_of(path: Path) -> Iterable[bytes]:
+def parts_of(path: Path) -> Iterable[bytes]:
     """A file's bytes in parts; of an archive also what is in it."""
     with path.open("rb") as file:
         yield from _chunks(file)

@@ -90,6 +90,10 @@ def _forget_keys(keys: Keyring, subject: str, digest: str, *, dry: bool) -> Iter
         yield Finding(place, "keys", Outcome.ERASED if live else Outcome.NOTHING, len(live))
         return
     done = keys.forget(subject)
+    if not live and not done.is_repeat:
+        why = "there never was a key of this subject, and there will be none: check how it is written"
+        yield Finding(place, "keys", Outcome.NOTHING, 0, "; ".join([why, *done.remains]))
+        return
     yield Finding(place, "keys", Outcome.ERASED, len(done.forgotten.key_ids), "; ".join(done.remains))
 
 

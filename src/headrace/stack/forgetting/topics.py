@@ -3,7 +3,7 @@
 A record is about the subject if the field that `[forgetting]` names for its topic holds it: in the value, in the row
 before or after a change, or in the key; the topic's dead letters hold the same. Tombstones are written for such keys,
 and compaction is forced by settings of the topic, which are put back. A topic that is not compacted loses single
-records by retention alone, and that is reported.
+records by retention alone, and that is reported. A key that is somebody else's by now gets no tombstone.
 """
 
 import json
@@ -32,6 +32,7 @@ _ROWS: Final = ("payload", "before", "after")
 _FORCED: Final = {
     "segment.ms": "1000", "min.compaction.lag.ms": "0", "max.compaction.lag.ms": "1", "min.cleanable.dirty.ratio": "0",
 }  # fmt: skip
+_NOBODYS: Final = b"headrace:forget"  # a key that no record has
 _PATIENCE_S: Final = 60.0
 _LOOK_S: Final = 1.0
 
@@ -55,6 +56,7 @@ class TopicPlace:
     ) -> None:
         self._cluster, self._topic, self._field, self._ledger = cluster, topic, field, ledger
         self._patience_s = patience_s
+        self._of_others = set[_Key]()  # keys whose newest record, as last read, is somebody else's: it stays
         self.name = f"topic {topic}"
 
     def _records(self) -> Iterator[tuple[int, Record]]:
@@ -79,6 +81,7 @@ class TopicPlace:
     def _count(self, subject: Subject) -> tuple[int, dict[_Key, int], int]:
         """Sealed records, plain ones by their keys, and plain ones without a key."""
         sealed, keyless, plain = 0, 0, dict[_Key, int]()
+        self._of_others.clear()
         for partition, record in self._records():
             if not subject.key_ids.isdisjoint(key_ids_in(_bytes_of(record))):
                 sealed += 1
@@ -88,6 +91,11 @@ class TopicPlace:
                 else:
                     where = _Key(partition, bytes(record.key))
                     plain[where] = plain.get(where, 0) + 1
+                    self._of_others.discard(where)
+            elif self._field and record.value is not None and record.key is not None:
+                where = _Key(partition, bytes(record.key))
+                if where in plain:
+                    self._of_others.add(where)
         return sealed, plain, keyless
 
     def _forget_plain(
@@ -140,7 +148,9 @@ class TopicPlace:
     def _write_tombstones(self, plain: Mapping[_Key, int]) -> None:
         writer, now_ms = Writer(self._cluster, self._topic), int(time.time() * 1000)
         for where in plain:
-            writer.add(NewRecord(where.key, None, timestamp=now_ms, partition=where.partition))
+            # What is somebody else's by now replaces what was there by itself, once its segment is closed.
+            key = _NOBODYS if where in self._of_others else where.key
+            writer.add(NewRecord(key, None, timestamp=now_ms, partition=where.partition))
         writer.flush()
 
     def _restore(self, own: Mapping[str, str | None]) -> None:
