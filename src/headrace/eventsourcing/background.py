@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from headrace.errors import HeadraceError
-from headrace.eventsourcing.errors import Conflict, StoreUnavailable
+from headrace.eventsourcing.errors import Conflict, EventSourcingError, StoreUnavailable
 from headrace.retry import Backoff
 from headrace.status import FAILED, RUNNING, STOPPED, WAITING, Status
 from headrace.telemetry.logs import get_logger
@@ -59,6 +59,10 @@ class Background(ABC):
         except HeadraceError as error:
             self._state, self._problem, self._failure = FAILED, str(error), error
             raise
+        except Exception as error:  # a mistake in a user's code, or ours: nobody is to think that it runs
+            self._state, self._problem = FAILED, f"{type(error).__name__}: {error}"
+            self._failure = EventSourcingError(f"{self._kind} {self._name!r} failed: {self._problem}")
+            raise
         finally:
             self._end()
 
@@ -85,7 +89,7 @@ class Background(ABC):
     def _run_quietly(self) -> None:
         try:
             self.run()
-        except HeadraceError as error:
+        except Exception as error:  # noqa: BLE001 - it is in the status, and whoever waits is told
             _log.error("it failed, and has to be started again", kind=self._kind, name=self._name, error=str(error))
 
     def stop(self) -> None:

@@ -10,9 +10,10 @@ sent again under the same key, for the receiver to tell.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from headrace.eventsourcing.background import TURN_S, Background
+from headrace.eventsourcing.errors import ProcessFailed
 from headrace.eventsourcing.model import where
 from headrace.eventsourcing.process import ADVANCED, Process
 from headrace.eventsourcing.store import EventStore
@@ -20,6 +21,8 @@ from headrace.eventsourcing.subscription import Subscription
 from headrace.pipelines.sink.effects.delivery import Pace, Send, deliver
 from headrace.pipelines.sink.effects.ledger import FailedRecord, Ledger, open_ledger
 from headrace.stores.batch import Numbered, Target
+
+_SETTLES_S: Final = 2.0  # PostgreSQL may have a slow writer before what was settled for others already
 
 
 class EffectRunner(Background):
@@ -62,6 +65,11 @@ class EffectRunner(Background):
 
     def _subscribe(self, ledger: Ledger) -> Subscription:
         after = max(ledger.last_batch(self._process.name), 0)
+        if after and not self._store.wait(after - 1, _SETTLES_S):
+            raise ProcessFailed(
+                f"effects of process {self._process.name!r} were taken up to position {after}, and {self._store} ends "
+                f"at {self._store.last_position()}: it was set back or replaced; give the runner another outbox"
+            )
         query = where(types=[ADVANCED], category=self._process.name)
         return Subscription(self._store, query, after=after, types=self._process.types)
 

@@ -207,17 +207,21 @@ class Keyring:
     def _make(self, subject: str, *, renew: bool = False) -> StoredKey:
         digest = self.digest(subject)
         key_id, material = make_key_id(secrets.token_bytes(16)), secrets.token_bytes(KEY_BYTES)
-        there = self.store.find(digest)
-        if there and not (renew and there[-1].wrapped is None):
-            stored = there[-1]
-        else:
-            wrapped = self._master.wrap(key_id, digest, material)
-            stored = self.store.add(StoredKey(key_id, digest, wrapped, self._clock.now_ms()), renew=renew)
-        with self._lock:
-            self._remember(stored)
-            if stored.wrapped is not None:
-                self._by_subject[subject] = stored.key_id
-        return stored
+        while True:
+            seen = self._seen
+            there = self.store.find(digest)
+            if there and not (renew and there[-1].wrapped is None):
+                stored = there[-1]
+            else:
+                wrapped = self._master.wrap(key_id, digest, material)
+                stored = self.store.add(StoredKey(key_id, digest, wrapped, self._clock.now_ms()), renew=renew)
+            with self._lock:
+                if seen != self._seen:  # as in `_key`
+                    continue
+                self._remember(stored)
+                if stored.wrapped is not None:
+                    self._by_subject[subject] = stored.key_id
+            return stored
 
     def prepare(self, key_ids: Collection[str]) -> None:
         """Read several keys at once, which are needed soon."""
@@ -234,11 +238,14 @@ class Keyring:
             return self._by_id[key_id]
         except KeyError:
             pass
-        found = self.store.read([key_id])
-        if not found:
-            raise UnknownKey(key_id)
-        with self._lock:
-            return self._remember(found[0])
+        while True:
+            seen = self._seen
+            found = self.store.read([key_id])
+            if not found:
+                raise UnknownKey(key_id)
+            with self._lock:
+                if seen == self._seen:  # or what was read may have been forgotten since, and nobody would look again
+                    return self._remember(found[0])
 
     def _remember(self, stored: StoredKey) -> SubjectKey | None:
         key = None

@@ -39,6 +39,11 @@ from tests.unit.eventsourcing.transfers import Transfer as State
 PATIENCE_S = 60.0
 
 
+@dataclass
+class Mailing:
+    count: int = 0
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     store: Any = MemoryStore() if request.param == "memory" else sqlite(tmp_path / "events.db")
@@ -344,6 +349,44 @@ def test_effects_are_sent_once_and_tried_again(store: Any, tmp_path: Path) -> No
 @dataclass
 class Nothing:
     count: int = 0
+
+
+def test_effects_of_a_store_that_was_set_back_are_not_passed_over(tmp_path: Path) -> None:
+    outbox, sent = f"sqlite:///{tmp_path}/outbox.db", list[str]()
+    for name, count_ in (("first", 2), ("second", 1)):
+        store = sqlite(tmp_path / f"{name}.db")
+        process = Process("mailing", Mailing, types=types)
+
+        @process.starts("transfer")
+        def requested(state: Mailing, event: Requested, todo: Todo) -> None:
+            todo.effect({"about": event.transfer})
+
+        for number in range(count_):
+            put(store, f"transfer-{name}{number}", Requested(f"{name}{number}", "ann", "bob", 1))
+        ProcessRunner(store, process).settle()
+        effects = EffectRunner(store, process, lambda payload, _: sent.append(payload["about"]), outbox=outbox)
+        if name == "first":
+            effects.settle()
+        else:
+            with pytest.raises(ProcessFailed, match="was set back or replaced"):
+                effects.settle()
+        store.close()
+    assert sorted(sent) == ["first0", "first1"]
+
+
+def test_a_runner_that_died_of_a_mistake_is_not_said_to_run(store: Any) -> None:
+    process = Process("mistaken", Mailing, types=types)
+
+    @process.starts("no_such_field")
+    def requested(state: Mailing, event: Requested, todo: Todo) -> None: ...
+
+    request(store, "1", 100)
+    runner = ProcessRunner(store, process).start()
+    assert runner._thread is not None
+    runner._thread.join(10)
+    status = runner.status()
+    assert status.state == "failed"
+    assert "no_such_field" in status.facts["problem"]
 
 
 def test_a_function_that_fails_says_where(store: Any) -> None:

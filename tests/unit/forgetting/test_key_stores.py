@@ -76,3 +76,20 @@ def test_a_key_is_kept_in_memory_no_longer_than_it_may_be(tmp_path):
     while one.open_value(text, field="name") is not FORGOTTEN:  # the test's own time limit ends it
         pass
     assert not one._by_subject
+
+
+def test_a_key_that_was_read_just_before_it_was_destroyed_is_not_kept(tmp_path):
+    others = Keyring(SqliteKeyStore(tmp_path / "keys.db"), MASTER)
+    sealed = others.seal_value("Ada", subject="7", field="name")
+
+    class Slow(SqliteKeyStore):
+        def read(self, key_ids):
+            found = super().read(key_ids)
+            if not others.is_forgotten("7"):
+                others.forget("7")
+                keys.refresh()  # as another thread does
+            return found
+
+    keys = Keyring(Slow(tmp_path / "keys.db"), MASTER, recheck_s=60)
+    keys.open_value(sealed, field="name")
+    assert keys.open_value(sealed, field="name") is FORGOTTEN
