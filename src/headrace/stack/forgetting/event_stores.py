@@ -57,12 +57,22 @@ class EventStorePlace:
                     store.delete_snapshots(stream)
                 if held:
                     yield Finding(self.name, "snapshots", Outcome.ERASED, len(held), "of streams with such events")
+            if isinstance(store, SqliteEventStore) and not dry:
+                yield from self._clear_log(store)
             if isinstance(store, SqlEventStore):
                 with store.pool.borrow() as db:
                     told = views_told(db, store.table.schema, subject.key_ids)
                 for view in told:
                     why = "its rows may hold what was opened: rebuild it (ProjectionRunner.rebuild), and run this again"
                     yield Finding(self.name, f"view {view}", Outcome.FAILED, 0, why)
+
+    def _clear_log(self, store: SqliteEventStore) -> Iterator[Finding]:
+        """What was deleted, also rows of views, is in SQLite's log until that is written over."""
+        with store.pool.borrow() as db:
+            [(is_busy, *_)] = db.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        if is_busy:
+            why = "what was deleted may be in it as long as somebody reads the file: run the command again then"
+            yield Finding(self.name, "write-ahead log", Outcome.FOLLOWS, 0, why)
 
     def search(self, needles: Needles) -> Iterator[Hit]:
         with self._opened() as store:
