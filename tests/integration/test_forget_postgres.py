@@ -12,16 +12,20 @@ import psycopg
 import pytest
 
 from headrace import Broker
-from headrace.eventsourcing import EventTypes, StreamAppend, open_store
+from headrace.eventsourcing import EventTypes, Projection, ProjectionRunner, StreamAppend, View, open_store
 from headrace.forgetting import open_keys
 from headrace.forgetting.errors import KeyStoreUnavailable
-from headrace.forgetting.keyring import open_key_store
+from headrace.forgetting.key_store import MemoryKeyStore
+from headrace.forgetting.keyring import Keyring, open_key_store
 from headrace.forgetting.master_key import create_master_key
+from headrace.forgetting.search import Needles
 from headrace.forgetting.sql_keys import PostgresKeyStore
-from headrace.testing.contracts.keys import KeyStoreContract, made
+from headrace.stack.forgetting.event_stores import EventStorePlace
+from headrace.stack.forgetting.place import Subject
+from headrace.testing.contracts.keys import MASTER, KeyStoreContract, made
 from tests.integration.cli_runs import run_cli
 from tests.integration.table_sink_stores import PostgresServer
-from tests.integration.test_forget import found
+from tests.integration.test_forget import Registered, found
 
 _numbers = itertools.count()
 
@@ -127,3 +131,30 @@ def test_keys_and_events_in_one_database(
     assert verified.code == 0, verified
     store.close()
     keys.close()
+
+
+def test_rows_of_views_are_found_and_reported(postgres_server: PostgresServer) -> None:
+    types, keys = EventTypes(), Keyring(MemoryKeyStore(), MASTER, recheck_s=0)
+    types.use_keys(keys)
+    types.event("registered", subject="customer", personal=["name"])(Registered)
+    separator = "&" if "?" in postgres_server.url else "?"
+    url = f"{postgres_server.url}{separator}table=told_events"
+    store = open_store(url)
+    store.append([StreamAppend("customer-1", [types.encode(Registered("c-1", "Ada Łovelace"))])])
+    people = Projection("told_people", types=types)
+
+    @people.on
+    def registered(view: View, event: Registered) -> None:
+        view.put(event.customer, {"name": event.name})
+
+    runner = ProjectionRunner(store, people)
+    runner.catch_up()
+    place, needles = EventStorePlace("shop", url, Path()), Needles(["ada łovelace"])
+    keys.forget("c-1")
+    subject = Subject("c-1", keys, frozenset(keys.key_ids("c-1")))
+    assert "view told_people" in [each.what for each in place.forget(subject, dry=False)]
+    assert [hit.where for hit in place.search(needles)] == ["table told_people"]
+    runner.rebuild()
+    assert "view told_people" not in [each.what for each in place.forget(subject, dry=False)]
+    assert not [*place.search(needles)]
+    store.close()

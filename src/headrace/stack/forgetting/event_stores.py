@@ -96,7 +96,10 @@ class EventStorePlace:
     def _search_tables(self, store: PostgresEventStore, needles: Needles) -> Iterator[Hit]:
         schema = store.table.schema
         with store.pool.borrow() as db:
-            named = "SELECT tablename FROM pg_tables WHERE schemaname = ? ORDER BY tablename"
+            named = (
+                "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ? "
+                "AND c.relkind = 'r' AND has_table_privilege(c.oid, 'SELECT') ORDER BY 1"
+            )
             for (table,) in db.run(named, (schema,)):
                 for number, value in enumerate(needles.values, 1):
                     [(is_there,)] = db.run(
