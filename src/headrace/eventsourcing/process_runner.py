@@ -37,6 +37,7 @@ from headrace.telemetry.logs import get_logger
 _log = get_logger(__name__)
 S = TypeVar("S")
 _SNAPSHOT_EVERY: Final = 1000  # events of processes
+_MOST_DUE: Final = 100  # deadlines in memory before those that count no more are looked for
 _FORM: Final = "open processes 1"
 
 
@@ -48,6 +49,7 @@ class _Open:
         self.instances: dict[str, tuple[int, Advanced]] = {}  # with the version
         self.input = 0
         self._due: list[tuple[int, str, str]] = []
+        self._most_due = _MOST_DUE
         self._kept = 0
         position = self._load()
         self._news = Subscription(
@@ -76,6 +78,14 @@ class _Open:
         self.instances[ident] = version, instance
         for name, due_ms in instance.deadlines.items():
             heapq.heappush(self._due, (due_ms, ident, name))
+        if len(self._due) > self._most_due:  # those that were moved or cancelled would stay until they had passed
+            self._due = [
+                (due_ms, each, name)
+                for each, (_, known) in self.instances.items()
+                for name, due_ms in known.deadlines.items()
+            ]
+            heapq.heapify(self._due)
+            self._most_due = max(_MOST_DUE, 2 * len(self._due))
 
     def renew(self, ident: str, version: int, instance: Advanced) -> None:
         """What a process is now, though its version may be known: it opens no more once somebody is forgotten."""

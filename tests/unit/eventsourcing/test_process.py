@@ -389,6 +389,26 @@ def test_a_runner_that_died_of_a_mistake_is_not_said_to_run(store: Any) -> None:
     assert "no_such_field" in status.facts["problem"]
 
 
+def test_deadlines_that_were_moved_do_not_pile_up(store: Any) -> None:
+    process = Process("moving", Mailing, types=types)
+
+    @process.starts("target")
+    def requested(state: Mailing, event: Requested, todo: Todo) -> None:
+        todo.wait("late", 3600)
+
+    @process.deadline("late")
+    def late(state: Mailing, todo: Todo) -> None: ...
+
+    clock = FakeClock()
+    runner = ProcessRunner(store, process, clock=clock)
+    for number in range(250):
+        clock.advance(1)
+        request(store, str(number), 1)
+        runner.settle()
+    assert runner._open is not None
+    assert len(runner._open._due) <= 101
+
+
 def test_a_function_that_fails_says_where(store: Any) -> None:
     broken = Process("broken", Nothing, sends=[account], types=types)
 
