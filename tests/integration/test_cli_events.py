@@ -90,3 +90,32 @@ def test_what_is_not_there_is_one_sentence_and_is_not_made(url: str, tmp_path: P
     assert_one_sentence(run_cli("events", "list", "shop.db"), "write sqlite:///path")
     assert_wrong_call(run_cli("events", "show", url), "either a STREAM or a --correlation ID")
     assert_wrong_call(run_cli("events", "show", url, "order-7", "--correlation", "x"), "either")
+
+
+def test_odd_data_is_still_json(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/odd.db"
+    store = open_store(url)
+    odd = [b'{"half":"\\ud800"}', b"[" * 50_000, b'{"not":NaN}', b'"\x1b[2J"']
+    store.append([StreamAppend("odd-1", [NewEvent("odd", each) for each in odd])])
+    store.close()
+
+    def refuse(word: str) -> float:
+        raise AssertionError(f"{word} is not JSON")
+
+    lines = run_cli("events", "show", url, "odd-1", "--json").out.splitlines()
+    shown = [json.loads(line, parse_constant=refuse)["data"] for line in lines]
+    assert shown[0] == {"half": "\ud800"}
+    assert shown[2] == '{"not":NaN}'
+    assert "\x1b" not in run_cli("events", "show", url, "odd-1").out
+
+
+def test_a_long_chain_of_causes_is_not_mostly_indentation(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chain.db"
+    store = open_store(url)
+    chain = [event("went-on", f"e{number}", f"e{number - 1}", "r") for number in range(500)]
+    store.append([StreamAppend("chain-1", chain)])
+    store.close()
+    lines = run_cli("events", "show", url, "--correlation", "r").out.splitlines()
+    assert len(lines) == 500
+    assert max(map(len, lines)) < 200
+    assert "(499) └─ chain-1 500" in lines[-1]

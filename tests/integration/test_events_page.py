@@ -9,8 +9,11 @@ from starlette.testclient import TestClient
 
 from headrace.cli.dashboard import language
 from headrace.client.address import parse_bootstrap
+from headrace.client.cluster import Cluster
 from headrace.dashboard.app import Dashboard
-from headrace.dashboard.settings import Settings
+from headrace.dashboard.event_stores import EventStores
+from headrace.dashboard.settings import Settings, StoreSection
+from headrace.eventsourcing import NewEvent, StreamAppend, open_store, redact
 from tests.integration.shown_bank import shown_bank
 from tests.integration.waiting import wait_until
 
@@ -21,6 +24,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         board = Dashboard(Settings(parse_bootstrap(bootstrap), language(), interval_s=0.2, stores=sections))
         with TestClient(board.app, "http://127.0.0.1:8088") as client:
             wait_until(lambda: board.desk.state.snapshot is not None, "the cluster is not seen")
+            client.bootstrap = bootstrap  # type: ignore[attr-defined]
             yield client
 
 
@@ -117,3 +121,37 @@ def test_looking_writes_nothing(client: TestClient) -> None:
     before = ask(client, "/events")["rows"][0]["position"]
     ask(client, "/events/bank/account-2?version=100")
     assert ask(client, "/events")["rows"][0]["position"] == before
+
+
+def test_asking_for_a_topic_that_is_not_there_does_not_make_it(client: TestClient) -> None:
+    assert "nobody-made-it" in ask(client, "/events/topic:nobody-made-it")["problem"]
+    assert "nobody-made-it" in ask(client, "/events/topic:nobody-made-it/thing-1")["problem"]
+    with Cluster(parse_bootstrap(client.bootstrap)) as cluster:  # type: ignore[attr-defined]
+        assert [topic.name for topic in cluster.topics()] == ["own-events"]
+
+
+def test_odd_data_is_shown_and_large_data_is_cut(client: TestClient) -> None:
+    store = open_store("sqlite:///bank.db")
+    large = json.dumps({"values": list(range(100_000))}).encode()
+    odd = [b'{"half":"\\ud800"}', b"[" * 90_000, b"\xff\xfe", large]
+    store.append([StreamAppend("odd-1", [NewEvent("odd", each) for each in odd])])
+    store.close()
+    shown = [event["data"] for event in ask(client, "/events/bank/odd-1")["events"]]
+    assert [len(each) for each in shown[:2]] == [20_000, 2]
+    assert json.loads(shown[3]) == {"half": "\ud800"}
+    assert "\\ud800" in client.get("/events/bank/odd-1").text
+
+
+def test_a_state_that_held_what_was_redacted_is_not_kept(client: TestClient) -> None:
+    assert client is not None  # the code of the bank is where this process is
+    section = StoreSection("bank", "sqlite:///bank.db", "", ("event_page_bank:account",))
+    stores = EventStores(Settings(parse_bootstrap("127.0.0.1:1"), language(), stores=(section,)))
+    store = stores.open("bank")
+    opened, deposited = NewEvent("opened", b'{"owner":"eve"}'), NewEvent("deposited", b'{"amount":3}')
+    store.append([StreamAppend("account-5", [opened, deposited])])
+    account = stores.aggregate_of("bank", "account-5")
+    assert account is not None
+    assert stores.step("bank", account, "account-5", 2).after["owner"] == "eve"
+    redact(store, "account-5", 1, reason="a name")
+    assert stores.step("bank", account, "account-5", 2).after["owner"] == ""
+    stores.close()

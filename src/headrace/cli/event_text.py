@@ -42,11 +42,15 @@ def event_as_line(event: StoredEvent, *, with_stream: bool = False, indent: str 
     return line.append(f"  {harmless(' '.join(f'{name}={value}' for name, value in more.items() if value))}", "dim")
 
 
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not JSON")
+
+
 def event_as_json(event: StoredEvent) -> dict[str, Any]:
     """One event; what it holds is parsed if it is JSON, else it is a text."""
     try:
-        data = json.loads(event.data)
-    except ValueError:
+        data = json.loads(event.data, parse_constant=_refuse)
+    except (ValueError, RecursionError):
         data = text(event.data)
     return {
         **event._asdict(),

@@ -20,6 +20,7 @@ from headrace.eventsourcing.model import StoredEvent, category_of
 from headrace.eventsourcing.store import EventStore
 
 _REPORTED = 1_000  # events
+_MOST_DEEP = 20  # an event is set in by at most so many steps
 
 
 @click.group()
@@ -162,5 +163,7 @@ def _print_event(event: StoredEvent, *, as_json: bool, depth: int | None = None)
     if as_json:
         print_json(event_as_json(event) | ({} if depth is None else {"depth": depth}))
         return
-    indent = "" if not depth else f"{'   ' * (depth - 1)}└─ "
+    indent = ""
+    if depth:  # a long chain of causes would be mostly indentation
+        indent = "   " * min(depth - 1, _MOST_DEEP) + (f"({depth}) " if depth > _MOST_DEEP + 1 else "") + "└─ "
     console().print(event_as_line(event, with_stream=depth is not None, indent=indent), soft_wrap=True)

@@ -41,7 +41,8 @@ def error_console(stream: TextIO | None = None) -> Console:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=str, ensure_ascii=False))
+    line = json.dumps(value, default=str, ensure_ascii=False)
+    click.echo(line.encode(errors="backslashreplace").decode())  # half a character, as JSON itself escapes it
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wraps: bool = False) -> Table:

@@ -20,6 +20,7 @@ from headrace.client.cluster import Cluster
 from headrace.connect.sections import shown_address
 from headrace.dashboard.errors import NotThere
 from headrace.dashboard.settings import Settings, StoreSection
+from headrace.delivery.redaction import REDACTION
 from headrace.errors import HeadraceError
 from headrace.eventsourcing.aggregate import Aggregate
 from headrace.eventsourcing.broker_store import BrokerEventStore
@@ -30,6 +31,7 @@ from headrace.eventsourcing.model import ALL, StoredEvent, StreamInfo, category_
 from headrace.eventsourcing.opening import open_store
 from headrace.eventsourcing.sql import SqlEventStore
 from headrace.eventsourcing.store import EventStore
+from headrace.eventsourcing.traces import ARCHIVAL, trace_tag
 from headrace.eventsourcing.travel import state_as_json
 from headrace.forgetting.keyring import FORGOTTEN, Keyring
 from headrace.forgetting.sealed import parse
@@ -80,6 +82,7 @@ class EventStores:
         self._opened: dict[str, EventStore] = {}
         self._aggregates: dict[str, Aggregate[Any] | HeadraceError] = {}
         self._states: OrderedDict[tuple[str, str, int], Any] = OrderedDict()
+        self._erased: OrderedDict[tuple[str, str], int] = OrderedDict()  # where a stream was erased from last
         self._lock = threading.RLock()
 
     @property
@@ -110,7 +113,7 @@ class EventStores:
     def _open(self, name: str) -> EventStore:
         if name.startswith(TOPIC):
             connect = partial(Cluster, self._settings.bootstrap, self._settings.connection)
-            return BrokerEventStore(connect, name.removeprefix(TOPIC))
+            return BrokerEventStore(connect, name.removeprefix(TOPIC), create=False)
         return open_store(self._find(name).url, create=False)
 
     def close(self) -> None:
@@ -150,6 +153,7 @@ class EventStores:
         store = self.open(name)
         with self._lock:  # a fold may change its state in place
             try:
+                self._forget_erased(name, store, stream)
                 state = self._state(name, store, aggregate, stream, version - 1)
                 before = state_as_json(state)
                 after, _ = aggregate.fold(state, store.read_stream(stream, after=version - 1, to=version))
@@ -159,6 +163,18 @@ class EventStores:
                 raise EventSourcingError(f"{aggregate!r} fails with {type(error).__name__}: {error}") from error
             self._keep((name, stream, version), after)
             return StateStep(before, state_as_json(after))
+
+    def _forget_erased(self, name: str, store: EventStore, stream: str) -> None:
+        """Drop a stream's states if an event of it was redacted or archived since: they hold what is erased."""
+        traces = where(types=[REDACTION, ARCHIVAL], tags=[trace_tag(stream)])
+        last = next((event.position for event in store.read(traces, backward=True, limit=1)), 0)
+        if self._erased.get((name, stream)) != last:
+            for key in [key for key in self._states if key[:2] == (name, stream)]:
+                del self._states[key]
+        self._erased[name, stream] = last
+        self._erased.move_to_end((name, stream))
+        if len(self._erased) > _KEPT_STATES:  # no more streams than states are kept
+            self._erased.popitem(last=False)
 
     def _state(self, name: str, store: EventStore, aggregate: Aggregate[Any], stream: str, version: int) -> Any:
         """A state that is the caller's to change."""

@@ -46,11 +46,12 @@ class Templates:
         self._env = env
 
     def part(self, template: str, model: Model) -> str:
-        return self._env.get_template(template).render(model)
+        return _sayable(self._env.get_template(template).render(model))
 
     def whole(self, template: str, state: State, model: Model) -> str:
         """A whole page that is not in the menu."""
-        return self._env.get_template(template).render({"page": None, "template": template, **_about(state), **model})
+        context = {"page": None, "template": template, **_about(state), **model}
+        return _sayable(self._env.get_template(template).render(context))
 
     def live_parts(self, page: Page, state: State, model: Model, template: str | None = None) -> dict[str, str]:
         """Each live part of a page: the page's own, and those that every page has."""
@@ -62,10 +63,15 @@ class Templates:
 
     def _blocks(self, template: Template, context: Mapping[str, object]) -> dict[str, str]:
         return {
-            name.removeprefix(_LIVE): "".join(render(template.new_context(dict(context))))
+            name.removeprefix(_LIVE): _sayable("".join(render(template.new_context(dict(context)))))
             for name, render in template.blocks.items()
             if name.startswith(_LIVE)
         }
+
+
+def _sayable(html: str) -> str:
+    """Without halves of characters, which JSON may hold and no page can: they are shown as JSON writes them."""
+    return html.encode(errors="backslashreplace").decode()
 
 
 def _about(state: State) -> dict[str, object]:
@@ -91,7 +97,7 @@ def _menu(pages: tuple[Page, ...]) -> dict[str, list[Page]]:
 
 
 def as_json(value: object) -> bytes:
-    return json.dumps(_plain(value), ensure_ascii=False).encode()
+    return json.dumps(_plain(value), ensure_ascii=False).encode(errors="backslashreplace")  # as JSON itself escapes
 
 
 def _plain(value: object) -> object:

@@ -36,7 +36,8 @@ class Event(NamedTuple):
 
     def encode(self) -> bytes:
         """As it goes over the wire; JSON has no line break of its own, which would end the event."""
-        return f"event: {self.kind}\ndata: {json.dumps(self.data, ensure_ascii=False)}\n\n".encode()
+        text = f"event: {self.kind}\ndata: {json.dumps(self.data, ensure_ascii=False)}\n\n"
+        return text.encode(errors="backslashreplace")  # half a character, as JSON itself escapes it
 
 
 _LAST: Message = {"type": "http.response.body", "body": b"", "more_body": False}

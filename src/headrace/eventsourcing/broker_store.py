@@ -126,24 +126,25 @@ class UnchangingTopic:
 class BrokerEventStore(UnchangingTopic):
     """An event store in a topic, which is made if it is not there."""
 
-    def __init__(self, connect: Callable[[], Cluster], topic: str) -> None:
+    def __init__(self, connect: Callable[[], Cluster], topic: str, *, create: bool = True) -> None:
         self._pool = ClusterPool(connect)
         self._connect = connect
         self._where = TopicPartition(topic, 0)
         try:
-            self._open(topic)
+            self._open(topic, create=create)
         except BaseException:
             self._pool.close()
             raise
 
-    def _open(self, topic: str) -> None:
+    def _open(self, topic: str, *, create: bool) -> None:
         with self._pool.take() as cluster:
             if FEATURE not in cluster.any_broker().features:
                 raise EventSourcingError(
                     f"{cluster} is not a Headrace broker, and cannot check an append: use a store for Kafka, which has "
                     "one writer"
                 )
-            ensure_topic(cluster, topic, configs={FEATURE: "true", **KEPT})
+            if create:
+                ensure_topic(cluster, topic, configs={FEATURE: "true", **KEPT})
             if len(cluster.topic(topic).partitions) != 1:
                 raise EventSourcingError(f"topic {topic!r} has several partitions: events of a store are in one")
             try:

@@ -108,7 +108,7 @@ def _open_topic(url: str, create: bool) -> EventStore:
                 cluster.topic(topic)  # raises for one that is not there
     except ClientError as error:
         raise StoreUnavailable(str(error)) from error
-    return BrokerEventStore(connect, topic) if is_ours else KafkaEventStore(connect, topic, **options)
+    return BrokerEventStore(connect, topic, create=create) if is_ours else KafkaEventStore(connect, topic, **options)
 
 
 def _open_memory(_: str, __: bool) -> EventStore:

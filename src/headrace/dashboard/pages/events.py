@@ -42,6 +42,7 @@ _MOST_TOPICS: Final = 1_000  # that are asked whether they keep events
 _MOST_FIELDS: Final = 200  # of a state
 _LETTERS: Final = 160  # of an event's data in one line
 _MOST_LETTERS: Final = 20_000
+_MOST_BYTES: Final = 2 * _MOST_LETTERS  # of an event's data that are looked at: a page has many events
 _SELDOM_S: Final = 10.0
 _ABSENT: Final = object()
 
@@ -130,9 +131,9 @@ async def view_store(desk: Desk, asked: Asked) -> Model:
         "problem": "",
     }
 
-    def look() -> tuple[Listing, list[str], list[StoredEvent]]:
+    def look() -> tuple[Listing, list[str], list[dict[str, Any]]]:
         store = desk.events.open(name)
-        request = find_request(store, correlation) if correlation else []
+        request = [_event(name, each) for each in find_request(store, correlation)] if correlation else []
         return list_streams(store, category, after), list_categories(store), request
 
     found, problem = await _try(desk, ("store", name, category, after, correlation), _SELDOM_S, look)
@@ -156,8 +157,8 @@ async def view_store(desk: Desk, asked: Asked) -> Model:
         "categories": [
             {"name": each, "link": f"{store_link(name)}?category={quote(each, safe='')}"} for each in categories
         ],
-        "events": [_event(name, each) for each in request],
-        "ids": {each.id: f"{each.version} of {each.stream}" for each in request},
+        "events": request,
+        "ids": {each["id"]: f"{each['version']} of {each['stream']}" for each in request},
         "next": following if listing.next_after else "",
         "is_whole": listing.is_whole,
     }
@@ -177,9 +178,10 @@ async def view_stream(desk: Desk, asked: Asked) -> Model:
         "problem": "",
     }
 
-    def look() -> tuple[list[StoredEvent], int]:
+    def look() -> tuple[list[dict[str, Any]], int]:
         store = stores.open(name)
-        return _events(store, stream, before, version), _last_version(store, stream)
+        page = [_event(name, each) for each in _events(store, stream, before, version)]  # takes its time, in a thread
+        return page, _last_version(store, stream)
 
     found, problem = await _try(desk, ("stream", name, stream, before, version), 2.0, look)
     if found is None:
@@ -196,16 +198,17 @@ async def view_stream(desk: Desk, asked: Asked) -> Model:
     events, last = found
     if not last:
         raise NotThere(f"There is no stream {stream!r} in store {name!r}: it is misspelt, or has no event yet.")
-    chosen = version or (events[0].version if events else last)
-    older = events[-1].version if events and events[-1].version > 1 else 0
-    newer = events[0].version + EVENTS_ON_PAGE + 1 if events and events[0].version < last else 0
+    newest, oldest = (events[0]["version"], events[-1]["version"]) if events else (last, 0)
+    chosen = version or newest
+    older = oldest if oldest > 1 else 0
+    newer = newest + EVENTS_ON_PAGE + 1 if newest < last else 0
     return model | {
-        "events": [_event(name, each) for each in events],
+        "events": events,
         "last": last,
         "older": f"{model['link']}?before={older}" if older else "",
         "newer": f"{model['link']}?before={newer}" if newer else "",
         "chosen": chosen,
-        "ids": {each.id: each.version for each in events},
+        "ids": {each["id"]: each["version"] for each in events},
         "state_step": await _state(desk, name, stream, chosen, last),
     }
 
@@ -227,7 +230,7 @@ def _events(store: EventStore, stream: str, before: int, version: int) -> list[S
 
 
 def _event(store: str, event: StoredEvent) -> dict[str, Any]:
-    whole = hide_sealed(event.data.decode(errors="replace"))
+    whole = hide_sealed(event.data[:_MOST_BYTES].decode(errors="replace"))
     shown = pretty(whole)
     return {
         "stream": event.stream,
@@ -239,7 +242,7 @@ def _event(store: str, event: StoredEvent) -> dict[str, Any]:
         "link": stream_link(store, event.stream, event.version),
         "summary": whole[:_LETTERS] + ("…" if len(whole) > _LETTERS else ""),
         "data": shown[:_MOST_LETTERS],
-        "is_cut": len(shown) > _MOST_LETTERS,
+        "is_cut": len(shown) > _MOST_LETTERS or len(event.data) > _MOST_BYTES,
         "is_archived": is_archived(event),
         "is_redacted": event.data.startswith(STAND_IN),
         "schema": event.schema,
