@@ -8,7 +8,7 @@ compared by what is stored of them: a class inside an event counts by its fields
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -19,6 +19,8 @@ from headrace.eventsourcing.event_types import EventType, EventTypes
 from headrace.eventsourcing.model import StoredEvent
 
 FORMAT: Final = 1
+_NOT_TEXTS: Final = ("any", "none", "bool", "int", "float")  # in JSON; other types without parts are
+_MOMENTS: Final = ("date", "datetime")  # a text may be either
 Schema = Mapping[str, Any]  # of one version: its fields, each with a type and whether it must be there
 Recorded = Mapping[str, Mapping[str, Schema]]  # by the event's name and version
 
@@ -34,9 +36,14 @@ class Check(NamedTuple):
 # --- types, as the file has them
 
 
-def schema_of(cls: Any) -> Schema:
-    """The fields of a dataclass."""
-    return _fields_of(cls, ())
+def schema_of(cls: Any, personal: Container[str] = ()) -> Schema:
+    """The fields of a dataclass; those that are sealed when they are stored say so."""
+    fields = _fields_of(cls, ())
+    return {name: each | {"personal": True} if name in personal else each for name, each in fields.items()}
+
+
+def _schema_of_type(kind: EventType) -> Schema:
+    return schema_of(kind.cls, () if kind.personal is None else kind.personal.stand_ins)
 
 
 def _fields_of(cls: Any, inside: tuple[Any, ...]) -> dict[str, Any]:
@@ -67,6 +74,8 @@ def _type_of(kind: Any, inside: tuple[Any, ...]) -> Any:
     if origin in (list, set, frozenset, tuple):
         return {"list": _type_of(arguments[0], inside) if arguments else "any"}
     if origin in (dict, Mapping):
+        if arguments and _type_of(arguments[0], inside) not in ("str", "any"):
+            return str(kind)  # keys are texts in JSON, and are read as nothing else
         return {"dict": _type_of(arguments[1], inside) if arguments else "any"}
     if hasattr(kind, "__supertype__"):
         return _type_of(kind.__supertype__, inside)
@@ -90,12 +99,22 @@ def _misfits(now: Any, then: Any, where: str) -> Iterator[str]:
     elif isinstance(now, dict) and "one of" in now:
         if not any(not list(_misfits(each, then, where)) for each in now["one of"]):
             yield f"field {where!r} was {_shown(then)} and is {_shown(now)}"
+        elif wrong := _read_first(now["one of"], then):
+            yield f"field {where!r} was {_shown(then)} and would be read as {wrong}"
     elif isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys() and "inside" not in now:
         yield from _misfits_inside(now, then, where)
     elif now == "str" and isinstance(then, dict) and all(isinstance(each, str) for each in then.get("values", (0,))):
         return
     else:
         yield f"field {where!r} was {_shown(then)} and is {_shown(now)}"
+
+
+def _read_first(options: list[Any], then: Any) -> str:
+    """The option as which values of a type would be read instead, since they are stored as texts; mostly none."""
+    if not isinstance(then, str) or then in _NOT_TEXTS or then == "str":
+        return ""
+    others = ["str", *(_MOMENTS if then in _MOMENTS else ())]
+    return next((each for each in others if each != then and each in options), "")
 
 
 def _misfits_inside(now: Any, then: Any, where: str) -> Iterator[str]:
@@ -124,6 +143,8 @@ def _changed_fields(now: Schema, then: Schema, prefix: str = "") -> Iterator[str
             yield f"field '{prefix}{name}' is gone{hint}"
         else:
             yield from _misfits(now[name]["type"], was["type"], f"{prefix}{name}")
+            if was.get("personal") and not now[name].get("personal"):
+                yield f"field '{prefix}{name}' is not personal any more, and what is stored of it stays sealed"
             if now[name]["required"] and not was["required"]:
                 yield f"field '{prefix}{name}' has no default any more, and events may be stored without it"
     for name in added:
@@ -157,7 +178,7 @@ def compare(recorded: Recorded, types: EventTypes) -> Check:
         for version in sorted(map(int, versions)):
             broken += _check_version(name, version, versions[str(version)], kind, types)
         if kind is not None and kind.name == name:
-            now = schema_of(kind.cls)
+            now = _schema_of_type(kind)
             then = versions.get(str(kind.version))
             if then != now:
                 new.append(f"event {name!r}: version {kind.version} {'is new' if then is None else 'has changed'}")
@@ -168,7 +189,7 @@ def compare(recorded: Recorded, types: EventTypes) -> Check:
 def _check_version(name: str, version: int, then: Schema, kind: EventType | None, types: EventTypes) -> Iterator[str]:
     if kind is not None and version == kind.version:
         mend = f"raise its version to {version + 1} and add @upcast({name!r}, {version})"
-        for change in _changed_fields(schema_of(kind.cls), then):
+        for change in _changed_fields(_schema_of_type(kind), then):
             yield f"event {name!r}: {change}: {mend}"
     elif kind is None and types.find_upcast(name, version) is None:
         yield (

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
+from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -98,6 +99,8 @@ def test_a_change_that_does_no_harm(fields: list[Any]) -> None:
         (tuple[int, str], tuple[int, int], "field 'x[1]' was str and is int"),
         (tuple[int, int], tuple[int], "was tuple[int, int] and is tuple[int]"), (set[int], list[int], ""),
         (tuple[int, ...], frozenset[int], ""), (list[int], dict[str, int], "was list[int] and is dict[int]"),
+        (dict[str, int], dict[int, int], "was dict[int] and is dict[int, int]"), (date, str | date, "be read as str"),
+        (date, date | datetime, "be read as datetime"), (date, date | None, ""), (str, str | date, ""),
         (Any, int, "was any and is int"), (Line, str, "was an object and is str"), (Decimal, str, "was Decimal and is"),
     ],
 )  # fmt: skip
@@ -105,6 +108,14 @@ def test_types_are_compared_by_what_is_stored(then: Any, now: Any, reason: str) 
     found = broken(types_with(("x", then)), types_with(("x", now)))
     assert bool(found) == bool(reason)
     assert not reason or reason in found[0]
+
+
+def test_a_field_that_was_personal_stays_so() -> None:
+    fields = [("who", str), ("name", str)]
+    plain, personal = types_with(*fields), types_with(*fields, subject="who", personal={"name": "?"})
+    assert "field 'name' is not personal any more" in broken(personal, plain)[0]
+    assert not broken(plain, personal)
+    assert not broken(personal, personal)
 
 
 def test_a_class_inside_itself() -> None:
