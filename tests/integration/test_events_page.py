@@ -1,6 +1,8 @@
 """The pages of events on real stores: streams, events, states step by step; and what is wrong, in a sentence."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ from starlette.testclient import TestClient
 from headrace.cli.dashboard import language
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
+from headrace.dashboard import event_stores
 from headrace.dashboard.app import Dashboard
 from headrace.dashboard.event_stores import EventStores
 from headrace.dashboard.settings import Settings, StoreSection
@@ -155,3 +158,20 @@ def test_a_state_that_held_what_was_redacted_is_not_kept(client: TestClient) -> 
     redact(store, "account-5", 1, reason="a name")
     assert stores.step("bank", account, "account-5", 2).after["owner"] == ""
     stores.close()
+
+
+def test_a_store_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stores, "_PATIENCE_S", 0.1)
+    sections = StoreSection("hangs", "sqlite:///hangs.db"), StoreSection("works", "sqlite:///works.db")
+    stores = EventStores(Settings(parse_bootstrap("127.0.0.1:1"), language(), stores=sections))
+    goes_on = threading.Event()
+
+    async def ask_both() -> tuple[list[Any], int]:
+        hanging = [stores.ask("hangs", goes_on.wait) for _ in range(40)]
+        return await asyncio.gather(*hanging, return_exceptions=True), await stores.ask("works", lambda: 5)
+
+    refusals, answer = asyncio.run(ask_both())
+    goes_on.set()
+    stores.close()
+    assert {str(each) for each in refusals} == {"it does not answer within 0 s"}
+    assert answer == 5

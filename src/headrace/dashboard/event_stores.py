@@ -6,15 +6,17 @@ topic has no list of is looked for among its last events. States are folded by t
 from where the dashboard runs; the last ones are kept, so that a step costs an event.
 """
 
+import asyncio
 import copy
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from headrace.client.cluster import Cluster
 from headrace.connect.sections import shown_address
@@ -36,13 +38,16 @@ from headrace.eventsourcing.travel import state_as_json
 from headrace.forgetting.keyring import FORGOTTEN, Keyring
 from headrace.forgetting.sealed import parse
 
+R = TypeVar("R")
 TOPIC: Final = "topic:"  # begins the name of a store that is a topic of the cluster
 STREAMS: Final = 100  # on a page
 EVENTS: Final = 50
 LOOKED_AT: Final = 2_000  # of a store's last events, where it has no list of what is asked for
 CATEGORIES: Final = 100
 _MOST_FOLDED: Final = 100_000  # events, for one state
-_KEPT_STATES: Final = 64
+_KEPT_STATES: Final = 64  # of a store
+_ASKED_AT_ONCE: Final = 4  # questions to one store
+_PATIENCE_S: Final = 10.0
 _HIGHEST: Final = "\U0010ffff"
 _SEALED: Final = re.compile(r"sealed:1:[A-Za-z0-9_-]{22}:[A-Za-z0-9_-]*")
 
@@ -81,9 +86,11 @@ class EventStores:
         self._sections = {section.name: section for section in settings.stores}
         self._opened: dict[str, EventStore] = {}
         self._aggregates: dict[str, Aggregate[Any] | HeadraceError] = {}
-        self._states: OrderedDict[tuple[str, str, int], Any] = OrderedDict()
-        self._erased: OrderedDict[tuple[str, str], int] = OrderedDict()  # where a stream was erased from last
+        self._kept = {name: KeptStates() for name in self._sections}
         self._lock = threading.RLock()
+        self._threads = {
+            name: ThreadPoolExecutor(_ASKED_AT_ONCE, f"headrace-events-{name}") for name in (*self._sections, TOPIC)
+        }
 
     @property
     def sections(self) -> Iterable[StoreSection]:
@@ -116,7 +123,22 @@ class EventStores:
             return BrokerEventStore(connect, name.removeprefix(TOPIC), create=False)
         return open_store(self._find(name).url, create=False)
 
+    async def ask(self, name: str, question: Callable[[], R]) -> R:
+        """What a store, or the code that folds its events, answers in time.
+
+        Each has threads of its own, and all topics together: one that hangs holds up no other page.
+        """
+        asked = asyncio.get_running_loop().run_in_executor(
+            self._threads[TOPIC if name.startswith(TOPIC) else self._find(name).name], question
+        )
+        try:
+            return await asyncio.wait_for(asked, _PATIENCE_S)
+        except TimeoutError:
+            raise EventSourcingError(f"it does not answer within {_PATIENCE_S:.0f} s") from None
+
     def close(self) -> None:
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             for store in self._opened.values():
                 store.close()
@@ -150,41 +172,52 @@ class EventStores:
 
     def step(self, name: str, aggregate: Aggregate[Any], stream: str, version: int) -> StateStep:
         """The states before and after the event of a version."""
-        store = self.open(name)
-        with self._lock:  # a fold may change its state in place
+        return self._kept[name].step(self.open(name), aggregate, stream, version)
+
+
+class KeptStates:
+    """The last states of one store's aggregates. One is folded at a time: a fold may change its state in place."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._erased: OrderedDict[str, int] = OrderedDict()  # where a stream was erased from last
+        self._lock = threading.Lock()
+
+    def step(self, store: EventStore, aggregate: Aggregate[Any], stream: str, version: int) -> StateStep:
+        with self._lock:
             try:
-                self._forget_erased(name, store, stream)
-                state = self._state(name, store, aggregate, stream, version - 1)
+                self._forget_erased(store, stream)
+                state = self._state(store, aggregate, stream, version - 1)
                 before = state_as_json(state)
                 after, _ = aggregate.fold(state, store.read_stream(stream, after=version - 1, to=version))
             except HeadraceError:
                 raise
             except Exception as error:
                 raise EventSourcingError(f"{aggregate!r} fails with {type(error).__name__}: {error}") from error
-            self._keep((name, stream, version), after)
+            self._keep((stream, version), after)
             return StateStep(before, state_as_json(after))
 
-    def _forget_erased(self, name: str, store: EventStore, stream: str) -> None:
+    def _forget_erased(self, store: EventStore, stream: str) -> None:
         """Drop a stream's states if an event of it was redacted or archived since: they hold what is erased."""
         traces = where(types=[REDACTION, ARCHIVAL], tags=[trace_tag(stream)])
         last = next((event.position for event in store.read(traces, backward=True, limit=1)), 0)
-        if self._erased.get((name, stream)) != last:
-            for key in [key for key in self._states if key[:2] == (name, stream)]:
+        if self._erased.get(stream) != last:
+            for key in [key for key in self._states if key[0] == stream]:
                 del self._states[key]
-        self._erased[name, stream] = last
-        self._erased.move_to_end((name, stream))
+        self._erased[stream] = last
+        self._erased.move_to_end(stream)
         if len(self._erased) > _KEPT_STATES:  # no more streams than states are kept
             self._erased.popitem(last=False)
 
-    def _state(self, name: str, store: EventStore, aggregate: Aggregate[Any], stream: str, version: int) -> Any:
+    def _state(self, store: EventStore, aggregate: Aggregate[Any], stream: str, version: int) -> Any:
         """A state that is the caller's to change."""
-        kept = [number for known, of, number in self._states if (known, of) == (name, stream) and number <= version]
+        kept = [number for of, number in self._states if of == stream and number <= version]
         if kept:
             start = max(kept)
-            state = copy.deepcopy(self._states[name, stream, start])
+            state = copy.deepcopy(self._states[stream, start])
             if version - start <= _MOST_FOLDED:
                 state, _ = aggregate.fold(state, store.read_stream(stream, after=start, to=version))
-                self._keep((name, stream, version), state)
+                self._keep((stream, version), state)
                 return state
         if version > _MOST_FOLDED:
             raise EventSourcingError(
@@ -193,10 +226,10 @@ class EventStores:
             )
         # Without snapshots, which may hold what is sealed in events.
         state = load_stream(store, aggregate, stream, None, version).state
-        self._keep((name, stream, version), state)
+        self._keep((stream, version), state)
         return state
 
-    def _keep(self, key: tuple[str, str, int], state: Any) -> None:
+    def _keep(self, key: tuple[str, int], state: Any) -> None:
         self._states[key] = copy.deepcopy(state)
         self._states.move_to_end(key)
         while len(self._states) > _KEPT_STATES:

@@ -56,12 +56,12 @@ def stream_link(store: str, stream: str, version: int | None = None) -> str:
     return link if version is None else f"{link}?version={version}#state"
 
 
-async def _try(desk: Desk, key: object, seconds: float, ask: Callable[[], R]) -> tuple[R | None, str]:
+async def _try(desk: Desk, store: str, key: object, seconds: float, ask: Callable[[], R]) -> tuple[R | None, str]:
     """What a store answers, or what is wrong with it; either is good for a while."""
 
     async def find() -> tuple[R | None, str]:
         try:
-            return await asyncio.to_thread(ask), ""
+            return await desk.events.ask(store, ask), ""
         except NotThere:
             raise
         except HeadraceError as error:
@@ -87,19 +87,18 @@ async def _topics(desk: Desk) -> list[str]:
     return await desk.ask_seldom("topics with events", _SELDOM_S, ask) if there else []
 
 
+async def _position(desk: Desk, name: str) -> tuple[int | None, str]:
+    return await _try(desk, name, ("position", name), 2.0, lambda: desk.events.open(name).last_position())
+
+
 async def view_events(desk: Desk, _: Asked) -> Model:
     """All stores: where each is, how far it is, and how what flows from it does."""
     stores = desk.events
     named = [(section.name, section.topic, section.aggregates) for section in stores.sections]
     named += [(f"{TOPIC}{name}", name, ()) for name in await _topics(desk)]
     rows = []
-    for name, topic, aggregates in named:
-        position, problem = await _try(
-            desk,
-            ("position", name),
-            2.0,
-            lambda name=name: stores.open(name).last_position(),  # type: ignore[misc]
-        )
+    positions = await asyncio.gather(*(_position(desk, name) for name, _, _ in named))
+    for (name, topic, aggregates), (position, problem) in zip(named, positions, strict=True):
         flow = desk.state.statuses.get(CAPTURES, {}).get(f"{SECTION}.{name}")
         rows.append(
             {
@@ -136,7 +135,7 @@ async def view_store(desk: Desk, asked: Asked) -> Model:
         request = [_event(name, each) for each in find_request(store, correlation)] if correlation else []
         return list_streams(store, category, after), list_categories(store), request
 
-    found, problem = await _try(desk, ("store", name, category, after, correlation), _SELDOM_S, look)
+    found, problem = await _try(desk, name, ("store", name, category, after, correlation), _SELDOM_S, look)
     if found is None:
         return model | {
             "problem": problem,
@@ -183,7 +182,7 @@ async def view_stream(desk: Desk, asked: Asked) -> Model:
         page = [_event(name, each) for each in _events(store, stream, before, version)]  # takes its time, in a thread
         return page, _last_version(store, stream)
 
-    found, problem = await _try(desk, ("stream", name, stream, before, version), 2.0, look)
+    found, problem = await _try(desk, name, ("stream", name, stream, before, version), 2.0, look)
     if found is None:
         return model | {
             "problem": problem,
@@ -261,13 +260,17 @@ def _event(store: str, event: StoredEvent) -> dict[str, Any]:
 async def _state(desk: Desk, name: str, stream: str, version: int, last: int) -> dict[str, Any] | None:
     """The states before and after an event; None if nobody knows what folds this stream."""
     try:
-        aggregate = await asyncio.to_thread(desk.events.aggregate_of, name, stream)
+        aggregate = await desk.events.ask(name, lambda: desk.events.aggregate_of(name, stream))
     except HeadraceError as error:
         return {"problem": str(error), "aggregate": "", "difference": None, **_steps(name, stream, version, last)}
     if aggregate is None:
         return None
     found, problem = await _try(
-        desk, ("state", name, stream, version), _SELDOM_S, lambda: desk.events.step(name, aggregate, stream, version)
+        desk,
+        name,
+        ("state", name, stream, version),
+        _SELDOM_S,
+        lambda: desk.events.step(name, aggregate, stream, version),
     )
     return {
         "problem": problem,
