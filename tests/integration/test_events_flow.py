@@ -14,6 +14,7 @@ from confluent_kafka import Consumer
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import delete_topics
 from headrace.client.cluster import Cluster
 from headrace.errors import HeadraceError
 from headrace.eventsourcing.flow import from_section
@@ -162,6 +163,22 @@ def test_another_store_or_topic_under_the_same_name_is_refused(tmp_path: Path, b
         assert f"events up to position 3 are in topic {topic!r}, and would be missing" in flow.wait_for_failure()
     assert len(copied(bootstrap, topic)) == 3
     assert copied(bootstrap, "others") == []
+
+
+def test_a_topic_that_was_deleted_does_not_go_on_with_events_missing(tmp_path: Path, bootstrap: str) -> None:
+    url, topic = f"sqlite:///{tmp_path}/events.db", f"flow-{next(_NUMBERS)}"
+    store = open_store(url)
+    append(store, "a-1", 1, 2)
+    with Flow(topic, {"url": url, "topic": topic}, bootstrap):
+        wait_for_copies(bootstrap, topic, store)
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
+        delete_topics(cluster, [topic])
+    append(store, "a-1", 3)
+    with Flow(topic, {"url": url, "topic": topic}, bootstrap) as flow:
+        assert f"events up to position 2 flowed to topic {topic!r}, and nothing is there" in flow.wait_for_failure()
+    with Flow(f"{topic}-again", {"url": url, "topic": topic}, bootstrap):
+        assert wait_for_copies(bootstrap, topic, store) == list(store.read())
+    store.close()
 
 
 @pytest.mark.parametrize(

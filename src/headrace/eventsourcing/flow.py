@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
+from headrace.client.cluster import Cluster
+from headrace.client.errors import UnknownTopic
+from headrace.client.offsets import bounds
 from headrace.connect.capture.settings import CaptureSettings, Kind
 from headrace.connect.change import Batch, Event, Origin, Position, Ready
 from headrace.connect.delivery import TopicSettings
@@ -53,8 +56,9 @@ class FlowSettings:
 class FlowSource:
     """The source of a capture: the events of a store after a position."""
 
-    def __init__(self, settings: FlowSettings) -> None:
+    def __init__(self, settings: FlowSettings, cluster: Cluster) -> None:
         self.database = shown_address(settings.url)
+        self._cluster = cluster
         self._settings = settings
         self._store: EventStore | None = None
         self._events: Iterator[StoredEvent] | None = None  # what was settled when it was last looked
@@ -91,6 +95,20 @@ class FlowSource:
                 f"{self._settings.topic!r}",
                 mend,
             )
+        if not self._has_records(self._settings.topic):
+            raise SourceRefused(
+                f"events up to position {self._handed} flowed to topic {self._settings.topic!r}, and nothing is there: "
+                "it was deleted",
+                "give the section another name, and all events flow there again",
+            )
+
+    def _has_records(self, topic: str) -> bool:
+        """Whether anything was ever written to a topic, and it is still there."""
+        try:
+            self._cluster.topic(topic, refresh=True)
+            return any(bound.end for bound in bounds(self._cluster, self._cluster.partitions(topic)).values())
+        except UnknownTopic:
+            return False
 
     def next_batch(self, timeout_s: float) -> Batch | None:
         with _reachable():
@@ -191,8 +209,8 @@ def from_section(name: str, section: Mapping[str, Any]) -> CaptureSettings:
     )
 
 
-def _make(settings: FlowSettings, *_: Any) -> Source:
-    return FlowSource(settings)
+def _make(settings: FlowSettings, cluster: Cluster, _: str) -> Source:
+    return FlowSource(settings, cluster)
 
 
 def _read_anew(_: FlowSettings, tables: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ As of a time is up to the first event that is later: clocks differ, and a state 
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -107,7 +108,11 @@ def state_as_json(state: Any) -> Any:
     try:
         return json.loads(dump(state))
     except HeadraceError:
-        return repr(state)
+        with suppress(RecursionError):
+            return repr(state)
+    except RecursionError:
+        pass
+    return f"a {type(state).__name__} that is nested too deeply to be shown"
 
 
 def changes_between(before: Any, after: Any, path: str = "") -> Iterator[Change]:

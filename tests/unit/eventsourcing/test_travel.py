@@ -272,3 +272,10 @@ def test_a_snapshot_by_cost_counts_what_it_would_save(store: Any) -> None:
     assert written[0] == 20_001
     assert len(written) < 5
     assert bank.load(account, "7").state.balance == 20_005
+
+
+def test_a_state_that_is_nested_too_deeply_is_said_to_be() -> None:
+    state: list[Any] = []
+    for _ in range(5_000):
+        state = [state]
+    assert state_as_json(state) == "a list that is nested too deeply to be shown"
