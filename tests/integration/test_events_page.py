@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,3 +176,11 @@ def test_a_store_that_hangs_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -
     stores.close()
     assert {str(each) for each in refusals} == {"it does not answer within 0 s"}
     assert answer == 5
+
+
+def test_a_category_is_listed_once(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/names.db")
+    for name in ("a", "a b-1", "a!", "a-1", "a-2", "b-1"):
+        store.append([StreamAppend(name, [NewEvent("named", b"{}")])])
+    assert event_stores.list_categories(store) == ["a", "a b", "a!", "b"]
+    store.close()

@@ -62,6 +62,12 @@ def test_a_broken_body_is_refused_by_both(drawn, data):
     assert _outcomes(OffsetTable(10, SECRET), header, broken) == _outcomes(OffsetMap(10), header, broken)
 
 
+def test_a_count_that_no_body_could_hold_takes_no_room():
+    header, body = _built([[(b"a", b"v", 0, 1)]])[0]
+    header = header._replace(record_count=2**31 - 1)
+    assert _outcomes(OffsetTable(10, SECRET), header, body) == _outcomes(OffsetMap(10), header, body)
+
+
 def _outcomes(offsets, header, body):
     outcomes = []
     for use in (offsets.note, partial(offsets.select, drops_tombstones=False)):

@@ -260,12 +260,12 @@ def list_categories(store: EventStore) -> list[str]:
 
 def _categories_by_index(store: EventStore) -> Iterator[str]:
     """One look-up for each: behind the first stream of a category all others of it are skipped."""
-    after, last = "", None
+    after, seen = "", set[str]()  # a stream may have the category's own name, and others between it and the rest
     while (found := next(store.list_streams(after=after), None)) is not None:
         category = category_of(found.name)
-        if category != last:
+        if category not in seen:
             yield category
-        last = category
+        seen.add(category)
         after = f"{category}-{_HIGHEST}" if "-" in found.name else found.name
 
 

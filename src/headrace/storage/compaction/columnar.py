@@ -55,6 +55,8 @@ class OffsetTable:
         return self._count >= self._max_keys
 
     def note(self, header: BatchHeader, body: bytes) -> None:
+        if header.record_count > len(body):  # before there is room for them all: a count may be anything
+            _explain(header, body)
         slots = len(self._table)
         while (self._count + header.record_count) * 4 > slots * 3:
             slots *= 2
