@@ -5,8 +5,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
+from sqlite3 import connect
 from typing import Any
 
 import pytest
@@ -163,6 +165,21 @@ def test_another_store_or_topic_under_the_same_name_is_refused(tmp_path: Path, b
         assert f"events up to position 3 are in topic {topic!r}, and would be missing" in flow.wait_for_failure()
     assert len(copied(bootstrap, topic)) == 3
     assert copied(bootstrap, "others") == []
+
+
+def test_a_store_that_is_set_back_while_it_flows_is_refused(tmp_path: Path, bootstrap: str) -> None:
+    url, topic = f"sqlite:///{tmp_path}/events.db", f"flow-{next(_NUMBERS)}"
+    store = open_store(url)
+    append(store, "a-1", 1, 2)
+    with closing(connect(tmp_path / "events.db")) as file, closing(connect(":memory:")) as backup:
+        file.backup(backup)
+        append(store, "a-1", 3, 4)
+        with Flow(topic, {"url": url, "topic": topic}, bootstrap) as flow:
+            wait_for_copies(bootstrap, topic, store)
+            backup.backup(file)
+            append(store, "b-1", 5, 6, 7)  # what flowed would not be all of it
+            assert "this store has another event there, or none" in flow.wait_for_failure()
+    store.close()
 
 
 def test_a_topic_that_was_deleted_does_not_go_on_with_events_missing(tmp_path: Path, bootstrap: str) -> None:

@@ -41,6 +41,7 @@ _KEYS: Final[Mapping[str, type]] = {
     "url": str, "topic": str, "partitions": int, "compression": str, "aggregates": list, "projections": list,
     "processes": list, "views": str, "on_change": str,
 }  # fmt: skip
+_MEND: Final = "give it a section with another name and another topic"
 _BATCH_EVENTS: Final = 5_000  # in a transaction
 _BATCH_BYTES: Final = 8 << 20
 
@@ -79,27 +80,29 @@ class FlowSource:
 
     def _check_place(self, position: Position) -> None:
         """Refuse to go on where another store was, or in another topic: events would be missing there."""
-        mend = "give it a section with another name and another topic"
         with _reachable():
-            last = self._opened.last_position()
-            # What stands there may have been archived since; then nothing speaks against it.
-            there = list(self._opened.read(after=self._handed - 1, to=self._handed))
-        if last < self._handed or any(each.id != position["event"] for each in there):
-            raise SourceRefused(
-                f"events flowed up to position {self._handed} already, and this store has another event there, or none",
-                f"for another store than before, {mend}",
-            )
+            self._check_store(self._opened.last_position())
         if position["topic"] != self._settings.topic:
             raise SourceRefused(
                 f"events up to position {self._handed} are in topic {position['topic']!r}, and would be missing in "
                 f"{self._settings.topic!r}",
-                mend,
+                _MEND,
             )
         if not self._has_records(self._settings.topic):
             raise SourceRefused(
                 f"events up to position {self._handed} flowed to topic {self._settings.topic!r}, and nothing is there: "
                 "it was deleted",
                 "give the section another name, and all events flow there again",
+            )
+
+    def _check_store(self, last: int) -> None:
+        """Refuse a store that is not the one whose last event was handed out: another, or an older copy of it."""
+        # What stands there may have been archived since; then nothing speaks against it.
+        there = self._opened.read(after=self._handed - 1, to=self._handed) if self._handed else ()
+        if last < self._handed or any(each.id != self._position["event"] for each in there):
+            raise SourceRefused(
+                f"events flowed up to position {self._handed} already, and this store has another event there, or none",
+                f"for another store than before, {_MEND}",
             )
 
     def _has_records(self, topic: str) -> bool:
@@ -129,7 +132,10 @@ class FlowSource:
     def _take(self) -> list[StoredEvent]:
         """Some of the next events; none if there are no more."""
         if self._events is None:
-            after, self._settled = self._settled, self._opened.last_position()
+            after, last = self._settled, self._opened.last_position()
+            if last != after:
+                self._check_store(last)  # it may have been set back to a backup meanwhile, and grown again
+            self._settled = last
             self._events = self._opened.read(after=after, to=self._settled)
         found, size = list[StoredEvent](), 0
         for event in islice(self._events, _BATCH_EVENTS):
