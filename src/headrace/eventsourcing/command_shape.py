@@ -69,6 +69,10 @@ def _fits(kind: Any) -> Fits | None:
 def _fits_class(kind: type) -> Fits | None:
     if kind in (Any, object) or getattr(kind, "_is_protocol", False):
         return None
+    try:
+        isinstance(None, kind)
+    except TypeError:  # a TypedDict, say
+        return None
     if kind is int:
         return lambda value: isinstance(value, int) and not isinstance(value, bool)
     if kind is float:

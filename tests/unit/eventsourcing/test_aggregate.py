@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cache, partial, wraps
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import pytest
 
@@ -181,6 +181,10 @@ class Item:
     price: Decimal
 
 
+class Place(TypedDict):
+    street: str
+
+
 @dataclass(frozen=True)
 class Order:
     customer: str = "ann"
@@ -195,6 +199,7 @@ class Order:
     extra: Any = None
     on_done: Callable[[], None] | None = None
     when: "datetime | date | None" = None
+    sent_to: Place = field(default_factory=lambda: Place(street="x"))  # a type that no value can be asked for
 
 
 def order_with(**fields: Any) -> str:
