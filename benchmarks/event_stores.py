@@ -103,7 +103,7 @@ def main() -> None:
                 ratio = figure.ratios[PEER]
                 print(f"{figure.name:45} {values} {unit}  {ratio:.2f}×  {verdict(ratio, GOAL)}", flush=True)
     if asked.keep:
-        keep("event_stores", figures, asked.rounds)
+        keep("eventsourcing", figures, asked.rounds)
 
 
 if __name__ == "__main__":

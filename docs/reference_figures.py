@@ -77,6 +77,14 @@ are slower than Flink's: each change goes through Python and the JVM and back mo
 once, both JSON and lz4. A rate counts from the first record to the last, so the start of a JVM is not in it, but its
 warming up is, and so the ratio falls with the size.""",
     ),
+    "eventsourcing": Benchmark(
+        "Event stores beside the eventsourcing library",
+        """\
+`make bench-eventsourcing`. Beside `eventsourcing` 9.5.6 of PyPI, on the same SQLite and the same PostgreSQL, one
+process and an empty database for each measurement; both write JSON, check versions and wait for the disk. The goal is
+three times its rate. It is missed with one writer, where the disk is most of the cost, with sixteen in SQLite, by a
+reader that catches up, and for snapshots in PostgreSQL, where the way there and back is.""",
+    ),
     "queues": Benchmark(
         "Queues beside Kafka's share groups and RabbitMQ",
         """\
