@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Final
 
-from headrace.cep.errors import InvalidPattern, Place
+from headrace.cep.errors import InvalidPattern
 from headrace.cep.expressions import TRUE, Expression, conjuncts, deepest_back, is_row_only, show
 from headrace.cep.tree import (
     NEXT,
@@ -37,6 +37,7 @@ from headrace.cep.tree import (
     Variable,
 )
 from headrace.durations import in_words
+from headrace.places import Place
 
 ACCEPT: Final = -1
 MOST_STATES: Final = 1_000

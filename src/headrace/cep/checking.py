@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from headrace.cep.automaton import ACCEPT, Automaton, Edge
-from headrace.cep.errors import InvalidPattern, Place
+from headrace.cep.errors import InvalidPattern
 from headrace.cep.evaluation import constant, is_constant, order
 from headrace.cep.expressions import TRUE, At, Call, Column, Expression, Literal, columns, conjuncts, walk
 from headrace.cep.tree import Contiguity, Skip
 from headrace.durations import in_words
 from headrace.errors import nearest
+from headrace.places import Place
 
 
 def check(automaton: Automaton, known: Iterable[str] | None = None, *, bounded: bool = False) -> Automaton:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from headrace.cep.errors import Place
+from headrace.places import Place
 
 Variables = frozenset[str] | None
 """Whose rows are meant; None: all rows of the match."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from headrace.cep.errors import InvalidPattern, Place, whole
+from headrace.cep.errors import InvalidPattern
 from headrace.cep.expressions import TRUE, Expression, Literal
 from headrace.cep.reading import Scope, read_expression, tokenize
 from headrace.cep.tree import (
@@ -39,6 +39,7 @@ from headrace.cep.tree import (
 )
 from headrace.cep.tree import Sequence as SequenceNode
 from headrace.errors import nearest
+from headrace.places import Place, whole
 
 # Each clause by its first words.
 _CLAUSES: Final = {

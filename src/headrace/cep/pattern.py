@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.cep.automaton import Automaton, compile_tree, explain
 from headrace.cep.checking import check
-from headrace.cep.errors import InvalidPattern, Place, whole
+from headrace.cep.errors import InvalidPattern
 from headrace.cep.expressions import TRUE
 from headrace.cep.match import Event, Match
 from headrace.cep.match_recognize import read_match_recognize
@@ -44,6 +44,7 @@ from headrace.cep.tree import (
 from headrace.cep.tree import Sequence as SequenceNode
 from headrace.durations import Interval, InvalidDuration, microseconds, positive
 from headrace.errors import nearest
+from headrace.places import Place, whole
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
-from headrace.cep.errors import InvalidPattern, Place, whole
+from headrace.cep.errors import InvalidPattern
 from headrace.cep.evaluation import CASTS, FUNCTIONS, constant, is_constant
 from headrace.cep.expressions import (
     Aggregate,
@@ -28,6 +28,7 @@ from headrace.cep.expressions import (
 from headrace.durations import InvalidDuration, microseconds
 from headrace.errors import nearest
 from headrace.extras import load
+from headrace.places import Place, whole
 
 _BINARY: Final = {
     "EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">=", "NullSafeEQ": "<=>", "And": "and",

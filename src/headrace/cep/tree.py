@@ -13,8 +13,8 @@ What always holds: a node entered without anything before it begins at the row a
 from dataclasses import dataclass, field
 from enum import Enum
 
-from headrace.cep.errors import Place
 from headrace.cep.expressions import TRUE, Expression
+from headrace.places import Place
 
 
 class Contiguity(Enum):

@@ -3,9 +3,10 @@
 import pytest
 
 from headrace.cep.checking import is_contradiction
-from headrace.cep.errors import InvalidPattern, Place
+from headrace.cep.errors import InvalidPattern
 from headrace.cep.pattern import Pattern
 from headrace.cep.reading import Scope, read_expression
+from headrace.places import Place
 
 COLUMNS = ["amount", "card", "at"]
 
