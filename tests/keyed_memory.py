@@ -150,7 +150,9 @@ class _Model:
         return self._bucket.rows(rows, times)
 
     def timers(self, times: Times) -> pa.RecordBatch | None:
-        return self._bucket.timers(self._schema, times)
+        found = [self._bucket.in_order(self._schema, times), self._bucket.timers(self._schema, times)]
+        told = [each for each in found if each is not None]
+        return pa.concat_batches(told) if told else None
 
     def commit(self) -> None:
         """Dictionaries are always up to date."""
@@ -193,7 +195,7 @@ class _Levels:
 
     def table(self, name: str) -> list[tuple[Row, Row]]:
         bucket = self._bucket()
-        table = next(each for each in self._plan.tables if each.name == name)
+        table = next(each for each in (*self._plan.tables, *self._plan.common) if each.name == name)
         keys = len(self._keys)
         found = contents(bucket.runs(table), table, self._keys, bucket.manifest.bound(name))
         rows = found.select(list(range(keys, found.num_columns))).rename_columns(table.schema.names)

@@ -4,9 +4,9 @@ It is what the levels are tested against, and a way to try an operator without S
 """
 
 import math
-from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from headrace.pipelines.keyed.operator import (
     Keyed,
     Longs,
     Operator,
+    OrderedOperator,
     Plan,
     Table,
     Timers,
@@ -59,9 +60,55 @@ class ModelBucket:
     bounds: dict[str, int] = field(default_factory=dict)
     due: dict[Clock, dict[Hashable, int]] = field(default_factory=lambda: {Clock.EVENT: {}, Clock.WALL: {}})
     counts: dict[str, int] = field(default_factory=dict)
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    given: int = 0
 
     def rows(self, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch:
         """What the operator says to new rows."""
+        if self.plan.ordered is None:
+            return self._given(rows, times, self.operator.on_rows)
+        time, to_all = self.plan.ordered.time, self.plan.to_all
+        at_once = [
+            row[time] is None or microseconds(row[time]) <= times.watermark_us or bool(to_all and row[to_all])
+            for row in rows.to_pylist()
+        ]
+        self.waiting += [rows.slice(number, 1) for number, one in enumerate(at_once) if not one]
+        chosen = rows.take(pa.array([number for number, one in enumerate(at_once) if one], pa.int64()))
+        operator = cast(OrderedOperator, self.operator)
+        return self._given(chosen, times, operator.on_arrival) if len(chosen) else self._nothing(rows.schema)
+
+    def _nothing(self, schema: pa.Schema) -> pa.RecordBatch:
+        return emitted(self._key_rows(schema, []), None, self.plan)
+
+    def in_order(self, schema: pa.Schema, times: Times) -> pa.RecordBatch | None:
+        """What the operator says to rows that the watermark has passed."""
+        ordered = self.plan.ordered
+        if ordered is None:
+            return None
+
+        def place(row: Row) -> tuple[Any, ...]:
+            ties = (-(2**63) if row[name] is None else row[name] for name in ordered.ties)
+            return (microseconds(row[ordered.time]), *ties)
+
+        due = [one for one in self.waiting if place(one.to_pylist()[0])[0] <= times.watermark_us]
+        if not due:
+            return None
+        self.waiting = [one for one in self.waiting if one not in due]
+        due.sort(key=lambda one: place(one.to_pylist()[0]))
+        names = list(dict.fromkeys(self._name(one) for one in due))
+        due.sort(key=lambda one: names.index(self._name(one)))
+        rows = pa.concat_batches([one for one in due])
+        number, self.given = self.given, self.given + len(due)
+        return self._given(
+            rows, times, lambda batch, view, at: self.operator.on_rows(replace(batch, number=number), view, at)
+        )
+
+    def _name(self, one: pa.RecordBatch) -> Hashable:
+        return tuple(map(identity, one.select(list(self.by)).to_pylist()[0].values()))
+
+    def _given(
+        self, rows: pa.RecordBatch, times: Times, ask: Callable[[Batch, "_View", Times], Changes]
+    ) -> pa.RecordBatch:
         names: dict[Hashable, int] = {}
         numbers = []
         for key in rows.select(list(self.by)).to_pylist():
@@ -69,11 +116,11 @@ class ModelBucket:
             self.keys.setdefault(name, key)
             numbers.append(names.setdefault(name, len(names)))
         if self.plan.to_all is not None and any(rows.column(self.plan.to_all).to_pylist()):
-            for known in (known for held in self.tables.values() for known in held):
+            for known in (known for table in self.plan.tables for known in self.tables.get(table.name, ())):
                 names.setdefault(known, len(names))
         batch = Batch(self._key_rows(rows.schema, list(names)), np.array(numbers, np.int64), rows)
         view = _View(self, list(names))
-        return self._keep(view, batch.keys, self.operator.on_rows(batch, view, times))
+        return self._keep(view, batch.keys, ask(batch, view, times))
 
     def timers(self, rows: pa.Schema, times: Times) -> pa.RecordBatch | None:
         """What the operator says to timers that have come, if any has."""
@@ -91,8 +138,8 @@ class ModelBucket:
         return self._keep(view, due.keys, self.operator.on_timers(due, view, times))
 
     def table(self, name: str) -> list[tuple[Row, Row]]:
-        """All that a table holds: keys and rows."""
-        return [(self.keys[key], row) for key, rows in self.tables.get(name, {}).items() for row in rows]
+        """All that a table holds: keys and rows; what is common belongs to no key."""
+        return [(self.keys.get(key, {}), row) for key, rows in self.tables.get(name, {}).items() for row in rows]
 
     def _key_rows(self, schema: pa.Schema, names: list[Hashable]) -> pa.RecordBatch:
         kinds = pa.schema([schema.field(name) for name in self.by])
@@ -102,6 +149,8 @@ class ModelBucket:
         check_changes(changes, self.plan, len(view.names))
         for table in self.plan.tables:
             self._keep_table(table, view.names, changes)
+        for table in self.plan.common:
+            self._keep_table(table, [()], changes)
         self._set(Clock.EVENT, view.names, changes.event_timers)
         self._set(Clock.WALL, view.names, changes.wall_timers)
         for name, count in changes.counts.items():
@@ -148,6 +197,10 @@ class _View:
 
     def read(self, table: str, some: Longs | None = None) -> Keyed:
         """Their rows of a table."""
+        if table in {each.name for each in self._bucket.plan.common}:
+            mine = next(each for each in self._bucket.plan.common if each.name == table)
+            rows = self._bucket.tables.get(table, {}).get((), [])
+            return Keyed(np.zeros(len(rows), np.int64), pa.RecordBatch.from_pylist(rows, schema=mine.schema))
         asked = range(len(self.names)) if some is None else some.tolist()
         schema = next(each.schema for each in self._bucket.plan.tables if each.name == table)
         held = self._bucket.tables.get(table, {})

@@ -7,7 +7,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +28,23 @@ from headrace.pipelines.keyed.operator import (
     Keyed,
     Longs,
     Operator,
+    OrderedOperator,
     Plan,
     Table,
     Timers,
     Times,
     Values,
+)
+from headrace.pipelines.keyed.order import (
+    HASHES,
+    ORDERED,
+    WAITING,
+    check_ordered,
+    due_rows,
+    no_key,
+    order_rows,
+    split_arrivals,
+    waiting_table,
 )
 from headrace.pipelines.keyed.run import Run, make_run, times_of
 
@@ -128,21 +140,70 @@ class Bucket:
         self._store = store
         self._cache = cache
         self._identity = identity
-        self._tables: dict[str, Table] = {table.name: table for table in (*plan.tables, *TIMERS.values())}
+        self._tables: dict[str, Table] = {table.name: table for table in (*plan.tables, *plan.common, *TIMERS.values())}
+        self._common = {table.name for table in plan.common}
+        check_ordered(plan)
         self._unwritten: dict[str, Run] = {}
         self._removed: list[str] = []
 
     def rows(self, hashes: Longs, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch | None:
         """What the operator emits for new rows; `hashes` are those of their keys."""
+        if self._plan.ordered is None:
+            return self._given(hashes, rows, times)
+        at_once = split_arrivals(rows, self._plan, times.watermark_us)
+        if at_once.all():
+            return self._given(hashes, rows, times)
+        chosen = np.flatnonzero(~at_once)
+        waits = rows if len(chosen) == rows.num_rows else rows.take(pa.array(chosen))
+        table = waiting_table(self._plan.ordered, rows.schema)
+        held = pa.RecordBatch.from_arrays([*waits.columns, pa.array(hashes[chosen])], schema=table.schema)
+        self._write(table, self._no_key, Keyed(np.zeros(len(chosen), np.int64), held), _NONE)
+        chosen = np.flatnonzero(at_once)
+        return self._given(hashes[chosen], rows.take(pa.array(chosen)), times) if len(chosen) else None
+
+    def _given(self, hashes: Longs, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch | None:
         mine = encode(rows.select(self._keys.names), hashes)
         everyone = self._everyone() if is_for_all(rows, self._plan.to_all) else ()
         keys, numbers = distinct(join_keys([mine, *everyone]))
         numbers = numbers[: rows.num_rows]
         batch = Batch(decode(keys, self._keys), numbers, rows)
-        return self._keep(keys, batch.keys, self._operator.on_rows(batch, _View(self, keys), times))
+        view = _View(self, keys)
+        operator = self._operator
+        if self._plan.ordered is None:
+            return self._keep(keys, batch.keys, operator.on_rows(batch, view, times))
+        return self._keep(keys, batch.keys, cast(OrderedOperator, operator).on_arrival(batch, view, times))
 
     def timers(self, times: Times) -> pa.RecordBatch | None:
-        """What the operator emits for timers that have come; None if none has."""
+        """What the operator emits for rows that the watermark has passed, and timers that have come; None: nothing."""
+        found = [each for each in (self._in_order(times), self._come(times)) if each is not None]
+        return pa.concat_batches(found) if len(found) > 1 else found[0] if found else None
+
+    def _in_order(self, times: Times) -> pa.RecordBatch | None:
+        """Rows that the watermark has passed, in their order."""
+        ordered, extents = self._plan.ordered, self.manifest.tables.get(WAITING, ())
+        watermark_us = times.watermark_us
+        if ordered is None or not any(extent.first_us <= watermark_us for extent in extents):
+            return None
+        first = self._run(None, extents[0].id).rows.schema
+        table = waiting_table(ordered, first.remove(first.get_field_index(HASHES)))
+        runs = [self._run(table, extent.id) for extent in extents if extent.first_us <= watermark_us]
+        rows = due_rows(runs, table, self.manifest.bound(WAITING), watermark_us)
+        self.manifest = replace(self.manifest, bounds={**self.manifest.bounds, WAITING: watermark_us + 1})
+        self._write(table, self._no_key, None, _NONE)
+        if rows is None:
+            return None
+        place = rows.schema.get_field_index(HASHES)
+        hashes = np.asarray(rows.column(place))
+        keys, numbers = distinct(encode(rows.select(self._keys.names), hashes))
+        rows = rows.select([index for index in range(rows.num_columns) if index != place])
+        if (order := order_rows(rows, ordered, numbers)) is not None:
+            numbers, rows = numbers[order], rows.take(pa.array(order))
+        given = self.manifest.counts.get(ORDERED, 0)
+        self.manifest = replace(self.manifest, counts={**self.manifest.counts, ORDERED: given + len(numbers)})
+        batch = Batch(decode(keys, self._keys), numbers, rows, given)
+        return self._keep(keys, batch.keys, self._operator.on_rows(batch, _View(self, keys), times))
+
+    def _come(self, times: Times) -> pa.RecordBatch | None:
         due = {clock: self._due(clock, now) for clock, now in _now(times).items()}
         found = [keys for keys in due.values() if keys is not None]
         if not found:
@@ -165,6 +226,12 @@ class Bucket:
             return woken.upto_us
         table = TIMERS[clock]
         first = NEVER
+        if clock is Clock.EVENT:
+            # A row that waits is behind the watermark that it came with.
+            bound = self.manifest.bound(WAITING)
+            for extent in self.manifest.tables.get(WAITING, ()):
+                if extent.last_us >= bound:
+                    first = min(first, max(extent.first_us, bound))
         for extent in self.manifest.tables.get(table.name, ()):
             if extent.rows and extent.last_us > woken.upto_us:
                 at = np.array([extent.first_us])
@@ -183,8 +250,10 @@ class Bucket:
         return [run.keys for table in self._plan.tables for run in self.runs(table)]
 
     def read(self, table: str, keys: Keys) -> Keyed:
-        """What a table has of some keys."""
+        """What a table has of some keys; one that is common, what the bucket has."""
         declared = self._tables[table]
+        if table in self._common:
+            keys = self._no_key
         return levels.read(self.runs(declared), declared, keys, self.manifest.bound(table))
 
     def flush(self) -> None:
@@ -197,11 +266,15 @@ class Bucket:
             self._cache.drop(identity)
         self._unwritten, self._removed = {}, []
 
-    def _run(self, table: Table, identity: str) -> Run:
+    @property
+    def _no_key(self) -> Keys:
+        return no_key(len(self._keys))
+
+    def _run(self, table: Table | None, identity: str) -> Run:
         if identity in self._unwritten:
             return self._unwritten[identity]
         run = self._cache.get(identity, lambda name: decode_run(self._store.get(name)))
-        if not run.rows.schema.equals(table.schema):
+        if table is not None and not run.rows.schema.equals(table.schema):
             raise BadState(
                 f"the stored rows of table {table.name!r} have columns {run.rows.schema.names}, and the operator now "
                 f"has {table.schema.names} or other types: rebuild the job from its topics, or run the old operator"
@@ -231,13 +304,13 @@ class Bucket:
 
     def _keep(self, keys: Keys, columns: pa.RecordBatch, changes: Changes) -> pa.RecordBatch | None:
         check_changes(changes, self._plan, len(keys))
-        for table in self._plan.tables:
+        for table in (*self._plan.tables, *self._plan.common):
             given = changes.put.get(table.name, changes.append.get(table.name))
             bound = changes.expire.get(table.name)
             if bound is not None and bound > self.manifest.bound(table.name):
                 self.manifest = replace(self.manifest, bounds={**self.manifest.bounds, table.name: bound})
             gone = np.asarray(changes.delete.get(table.name, _NONE), np.int64)
-            self._write(table, keys, given, gone)
+            self._write(table, self._no_key if table.name in self._common else keys, given, gone)
         self._set(Clock.EVENT, keys, changes.event_timers)
         self._set(Clock.WALL, keys, changes.wall_timers)
         if changes.counts:

@@ -21,7 +21,7 @@ from headrace.pipelines.keyed.operator import (
 
 def check_changes(changes: Changes, plan: Plan, keys: int) -> Changes:
     """The changes, if they are ones that the plan allows for a call with so many keys; else `BadOperator`."""
-    tables = {table.name: table for table in plan.tables}
+    tables = {table.name: table for table in (*plan.tables, *plan.common)}
     if changes.emit is not None:
         _rows("emit", changes.emit, plan.output, keys)
     _tables("put", changes.put, tables, Values, keys)

@@ -11,6 +11,10 @@ All times are microseconds since 1970 as `int64`, which is what a timestamp colu
 - A key is the same if all its columns are equal; null equals null, NaN equals NaN, -0.0 equals 0.0.
 - What `on_rows` or `on_timers` gave back is there at the next call for that key, also after a restart.
 - A timer that is due goes off once, after the rows of the same micro-batch.
+
+An operator to which the order of rows matters says so (`Plan.ordered`): then rows wait in the bucket, whole and in no
+order of keys, until the watermark has passed them, and come to `on_rows` in their order, each key's together. What is
+late or has no time comes to `on_arrival` instead, at once.
 """
 
 from collections.abc import Mapping
@@ -80,6 +84,17 @@ Table = Values | Rows
 
 
 @dataclass(frozen=True)
+class Ordered:
+    """Rows are given in the order of `time`, a timestamp; equal ones in that of `ties`, whole numbers, then of arrival.
+
+    A null comes before all numbers.
+    """
+
+    time: str
+    ties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Keyed:
     """Rows and whose they are: row i belongs to key number `key[i]` of the call."""
 
@@ -109,6 +124,9 @@ class Batch:
     keys: pa.RecordBatch
     key: Longs
     rows: pa.RecordBatch
+    number: int = 0
+    """With `Plan.ordered`, in `on_rows`: how many rows the bucket had given in order before. So row i is number
+    `number + i`, and of a key's rows a later one has a greater number. They are sorted by `key`."""
 
     def __len__(self) -> int:
         return len(self.key)
@@ -208,6 +226,10 @@ class Plan:
     query that goes on with it has to have the same. Texts, numbers, types, and dataclasses of them."""
     behind_us: int = 0
     """How far behind the query's watermark the rows may be that come: `Times` has it so much earlier."""
+    ordered: Ordered | None = None
+    """Whether rows come in order; its clock is `EVENT`, and the operator is an `OrderedOperator`."""
+    common: tuple[Table, ...] = ()
+    """Tables that belong to the bucket and to no key: every call can read and write them, with 0 as the key number."""
 
 
 class Operator(Protocol):
@@ -223,6 +245,14 @@ class Operator(Protocol):
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """Timers that have come, all that are due in the bucket in one call; a timer that went off is no longer set."""
+        ...
+
+
+class OrderedOperator(Operator, Protocol):
+    """An operator with `Plan.ordered`: `on_rows` gets what the watermark has passed, in order."""
+
+    def on_arrival(self, batch: Batch, state: State, times: Times) -> Changes:
+        """Rows that do not wait: those not after the watermark or without a time, and those for all keys."""
         ...
 
 

@@ -90,6 +90,9 @@ class Serving:
         if self._is_bounded:
             # What does not stream comes once, and Spark wakes nobody behind it.
             yield from _frames(bucket.timers(replace(times, watermark_us=FINAL_WATERMARK)))
+        elif self.plan.ordered is not None:
+            # The bucket is open, and what the watermark has passed need not be opened again for its alarm.
+            yield from _frames(bucket.timers(times))
         self._close(bucket, times, None)
 
     def alarm(self, values: Any, expiring_ms: int) -> Iterator[Any]:

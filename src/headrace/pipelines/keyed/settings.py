@@ -34,7 +34,8 @@ class Settings:
     @classmethod
     def of(cls, plan: Plan, keys: pa.Schema, buckets: int) -> "Settings":
         """The settings of a query."""
-        return cls(buckets, keys, plan.tables, {name: describe(value) for name, value in plan.parameters.items()})
+        tables = (*plan.tables, *plan.common)
+        return cls(buckets, keys, tables, {name: describe(value) for name, value in plan.parameters.items()})
 
 
 def to_text(settings: Settings) -> str:
