@@ -97,7 +97,7 @@ class ModelBucket:
         due.sort(key=lambda one: place(one.to_pylist()[0]))
         names = list(dict.fromkeys(self._name(one) for one in due))
         due.sort(key=lambda one: names.index(self._name(one)))
-        rows = pa.concat_batches([one for one in due])
+        rows = pa.concat_batches(list(due))
         number, self.given = self.given, self.given + len(due)
         return self._given(
             rows, times, lambda batch, view, at: self.operator.on_rows(replace(batch, number=number), view, at)
