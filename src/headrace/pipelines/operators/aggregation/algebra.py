@@ -179,6 +179,10 @@ class Aggregate:
         """A partial result for each row."""
         raise NotImplementedError
 
+    def nothing(self, kind: pa.DataType, count: int) -> Arrays:
+        """So many partial results of no rows: a null is left out, so they are those of nulls."""
+        return self.lift(pa.nulls(count, kind), np.zeros(count, np.int64))
+
     def load(self, columns: Sequence[pa.Array]) -> Loaded:
         """Kept columns as cells."""
         raise NotImplementedError

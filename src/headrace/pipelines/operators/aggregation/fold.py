@@ -31,6 +31,13 @@ class Folded:
     def take(self, rows: Longs) -> "Folded":
         return self._each(lambda cell: cell.take(rows))
 
+    def with_nothing(self, count: int) -> "Folded":
+        """The same, and behind them so many of no rows."""
+        if not count:
+            return self
+        columns = [pa.concat_arrays(pair) for pair in zip(self.stored(), self.fold.nothing(count), strict=True)]
+        return self.fold.load(columns)
+
     @property
     def rows(self) -> Longs:
         """How many rows went into each."""
@@ -71,6 +78,10 @@ class Fold:
             for _, each, _ in self.parts
             for column in each.lift(rows.column(each.field) if each.field else nothing, time)
         ]
+
+    def nothing(self, count: int) -> list[pa.Array]:
+        """So many partial results of no rows, as kept columns."""
+        return [column for _, each, kind in self.parts for column in each.nothing(kind, count)]
 
     def load(self, columns: Sequence[pa.Array]) -> Folded:
         """Kept columns, to be combined."""

@@ -76,6 +76,9 @@ class Count(_Numbers):
     def lift(self, values: pa.Array, time: Longs) -> Arrays:
         return [_count(values) if self.field else pa.array(np.ones(len(time), np.int64))]
 
+    def nothing(self, kind: pa.DataType, count: int) -> Arrays:
+        return [pa.array(np.zeros(count, np.int64))]
+
     def native(self, time: Column) -> Column:
         return fn.count(self.column if self.field else fn.lit(1))
 

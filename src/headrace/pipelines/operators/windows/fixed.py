@@ -12,6 +12,7 @@ from headrace.pipelines.operators.frames import Transform, event_time_of
 from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import Interval, microseconds, positive, spell
+from headrace.pipelines.operators.windows.empty import read_empty
 from headrace.pipelines.operators.windows.panes import Hops, hop
 from headrace.pipelines.operators.windows.windowing import read_keywords
 
@@ -25,19 +26,26 @@ def tumbling(
     stragglers: Stragglers | None = None,
     early: Interval | None = None,
     wall_clock: Interval | None = None,
+    empty: Interval | None = None,
     buckets: int | None = None,
     **aggregates: Aggregate,
 ) -> Transform:
-    """Aggregates of the rows of each key in each window; a window without rows has no result.
+    """Aggregates of the rows of each key in each window.
 
     Windows begin at multiples of `size` since 1970 in UTC, `offset` later if given, and a result comes when the
     watermark has reached the window's end. `early` emits so often what there is so far, `wall_clock` ends a window so
     long after its end by the wall clock although the watermark stands still. Late rows: `stragglers`.
+
+    A window without rows has no result. With `empty="1 hour"` it has one, a count of 0 and a sum of null, for a key
+    that is alive: from its first window with rows on, in windows that begin less than an hour after the last one ended.
+    It comes when the watermark reaches the window's end, as others do, and is corrected as others are.
     """
     size_us = positive(size, "the size of tumbling windows")
     offset_us = microseconds(offset, "offset in tumbling") % size_us
+    empty_us = read_empty(empty, size_us, "tumbling")
     chosen = read_keywords("tumbling", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
+    chosen = replace(chosen, empty_us=empty_us)
 
     def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)
@@ -59,6 +67,7 @@ def hopping(
     stragglers: Stragglers | None = None,
     early: Interval | None = None,
     wall_clock: Interval | None = None,
+    empty: Interval | None = None,
     buckets: int | None = None,
     **aggregates: Aggregate,
 ) -> Transform:
@@ -75,8 +84,10 @@ def hopping(
             "the size, or use tumbling"
         )
     offset_us = microseconds(offset, "offset in hopping") % slide_us
+    empty_us = read_empty(empty, slide_us, "hopping")
     chosen = read_keywords("hopping", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
+    chosen = replace(chosen, empty_us=empty_us)
 
     def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)

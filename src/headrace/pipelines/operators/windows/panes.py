@@ -1,8 +1,9 @@
 """Tumbling and hopping windows over keyed state: a row goes into one pane, a window is made of panes.
 
 State: `panes`, partial results a key and pane, several rows where several batches brought some; and, where results are
-emitted more than once (early, corrected), `told`, what was emitted last of each window. All results come from
-`on_timers`, once a micro-batch, so nothing depends on how rows are cut into calls.
+emitted more than once (early, corrected), `told`, what was emitted last of each window; and, where empty windows have
+results, `alive`, the last pane of each key that `panes` does not have any more. All results come from `on_timers`, once
+a micro-batch, so nothing depends on how rows are cut into calls.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Times
+from headrace.pipelines.keyed.operator import NEVER, Batch, Changes, Due, Keyed, Plan, Rows, State, Table, Times, Values
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import Folded
 from headrace.pipelines.operators.frames import needed
@@ -22,6 +23,7 @@ from headrace.pipelines.operators.grouping import Longs, find, group_rows, lowes
 from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import EARLIEST, LATEST, in_words, some_rows, times_of
+from headrace.pipelines.operators.windows.empty import Alive
 from headrace.pipelines.operators.windows.results import FINAL, Closing, Windowed
 from headrace.pipelines.operators.windows.windowing import Windowing
 
@@ -65,7 +67,8 @@ class Hops:
         return np.maximum(self.first_end(pane), self.end_until(after) + self.slide)
 
 
-PANES, TOLD = "panes", "told"
+PANES, TOLD, ALIVE = "panes", "told", "alive"
+_ALIVE = pa.schema([("pane", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -78,14 +81,19 @@ class PanedWindows(Windowed):
     stragglers: Stragglers
     closing: Closing
     rows: pa.Schema
+    empty: int | None = None
+    """How long a silent key has results of windows without rows."""
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
         state = self.fold.state
-        tables = [Rows(PANES, pa.schema([pa.field("pane", pa.int64()), *state]), "pane")]
+        tables: list[Table] = [Rows(PANES, pa.schema([pa.field("pane", pa.int64()), *state]), "pane")]
         if self.emission.again:
             about = [pa.field("end", pa.int64()), pa.field("revision", pa.int32()), pa.field(FINAL, pa.bool_())]
             tables.append(Rows(TOLD, pa.schema([*about, *state]), "end"))
         parameters = {**self.hops.parameters, **self.parameters}
+        if self.empty is not None:
+            tables.append(Values(ALIVE, _ALIVE))
+            parameters["empty"] = in_words(self.empty)
         return Plan(self.output, tuple(tables), self.closing.clock, parameters=parameters)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
@@ -127,32 +135,55 @@ class PanedWindows(Windowed):
         folded = made.load(held.rows.columns[1:]).reduce(groups)
         key, pane = held.key[groups.firsts], pane[groups.firsts]
         opened = self.closing.emits_early(due)
-        of, end = self._windows(key, pane, self.closing.due_from(due, state), opened, reached)
+        begins = self.closing.due_from(due, state)
+        of, end = self._windows(key, pane, begins, opened, reached)
         lows = find(key, pane, of, end - self.hops.size, side="left")
         windows = folded.over(lows, find(key, pane, of, end, side="left"))
+        alive = self._alive(key, pane, state)
+        if alive is not None:
+            no_rows_of, no_rows_end = alive.windows(begins, reached)
+            of, end = np.concatenate([of, no_rows_of]), np.concatenate([end, no_rows_end])
+            windows = windows.with_nothing(len(no_rows_of))
         emitted = state.read(TOLD) if self.emission.again else None
         emit, remembered = self.emission.emit(
             self.output, made, of, end, end - self.hops.size, windows, reached, emitted
         )
         following = self.hops.next_end(pane, reached)
-        alive = following <= self.hops.last_end(pane)
-        timers = lowest(count, key[alive], following[alive], NEVER)
+        waiting = following <= self.hops.last_end(pane)
+        timers = lowest(count, key[waiting], following[waiting], NEVER)
         if self.stragglers.allowed_us:
             # Nothing may come any more, and yet what was kept for corrections has to go one day.
             cleaned = self.hops.last_end(pane) + self.stragglers.allowed_us
             waits = cleaned > reached
             timers = np.minimum(timers, lowest(count, key[waits], cleaned[waits], NEVER))
+        delete, put = {}, {}
+        if alive is not None:
+            timers = np.minimum(timers, alive.timers(count, reached, self.stragglers.allowed_us, NEVER))
+            kept, last = alive.kept(count, horizon)
+            put[ALIVE] = Keyed(kept, pa.RecordBatch.from_arrays([pa.array(last)], schema=_ALIVE))
+            delete[ALIVE] = np.setdiff1d(np.arange(count), kept)
         dense = self._compacted(count, held.key, key, pane, folded)
         expire = {PANES: self.hops.end_until(horizon) - self.hops.size + self.hops.slide}
         if self.emission.again:
             expire[TOLD] = horizon + 1
         changes = Changes(
             emit=emit,
-            delete={PANES: dense[0]} if dense else {},
+            put=put,
+            delete=delete | ({PANES: dense[0]} if dense else {}),
             append=({PANES: dense[1]} if dense else {}) | ({TOLD: remembered} if remembered is not None else {}),
             expire=expire if reached > EARLIEST else {},
         )
         return self.closing.set_timers(changes, timers, state, times, fresh=False)
+
+    def _alive(self, key: Longs, pane: Longs, state: State) -> Alive | None:
+        """All panes with rows that are known, if empty windows have results."""
+        if self.empty is None:
+            return None
+        earlier = state.read(ALIVE)
+        keys = np.concatenate([key, earlier.key])
+        panes = np.concatenate([pane, np.asarray(earlier.rows.column(0))])
+        firsts = group_rows(keys, panes).firsts
+        return Alive(self.hops, self.empty, keys[firsts], panes[firsts])
 
     def _panes(self, pane: Longs, folded: Folded) -> pa.RecordBatch:
         schema = pa.schema([pa.field("pane", pa.int64()), *self.fold.state])
@@ -198,7 +229,9 @@ def hop(frame: DataFrame, at: TimeMark, hops: Hops, chosen: Windowing) -> DataFr
     rows = frame if chosen.stragglers.hands_on else needed(frame, chosen.by, at.column, chosen.aggregates)
     found = chosen.on_state(
         rows,
-        lambda schema: PanedWindows(at.column, hops, chosen.aggregates, chosen.stragglers, chosen.closing, schema),
+        lambda schema: PanedWindows(
+            at.column, hops, chosen.aggregates, chosen.stragglers, chosen.closing, schema, chosen.empty_us
+        ),
         at.ends_lag_us,
     )
     return chosen.results(found, at)

@@ -32,6 +32,8 @@ class Windowing:
     closing: Closing
     buckets: int | None
     aggregates: Mapping[str, Aggregate]
+    empty_us: int | None = None
+    """How long a silent key has results of windows without rows."""
 
     def over(self, frame: DataFrame) -> "tuple[DataFrame, Windowing, TimeMark]":
         """The frame with its time and what aggregates are computed of at hand, and the settings for it.
@@ -65,7 +67,7 @@ class Windowing:
 
     def is_native(self, frame: DataFrame, at: TimeMark) -> bool:
         """Whether Spark does it by itself, which has one watermark for all rows and not all aggregates."""
-        sparks = all(each.is_native for each in self.aggregates.values())
+        sparks = all(each.is_native for each in self.aggregates.values()) and self.empty_us is None
         # What is emitted again or handed on has columns that say so, also of a frame that does not stream.
         once = not (self.stragglers.corrects or self.stragglers.hands_on or self.closing.early_us is not None)
         by_watermark = not at.ends_lag_us and self.closing == Closing()
