@@ -25,13 +25,19 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.pipelines.operators.aggregation import distinct, ordered, sums
+from headrace.pipelines.operators.aggregation import slope as slopes
 from headrace.pipelines.operators.aggregation.algebra import PREPARED, Aggregate, Arrays, Loaded, Where, valid_in
 from headrace.pipelines.operators.aggregation.cells import Cell
+from headrace.pipelines.operators.aggregation.sketches import distinct as registers
+from headrace.pipelines.operators.aggregation.sketches import frequent, percentiles
+from headrace.pipelines.operators.errors import BadAggregate
 from headrace.pipelines.operators.grouping import Groups, Longs
+from headrace.pipelines.operators.times import Interval, positive
 
 __all__ = [
-    "Aggregate", "avg", "collect", "count", "count_distinct", "custom", "first", "last", "max", "max_by", "min",
-    "min_by", "stddev", "sum",
+    "Aggregate", "approx_count_distinct", "approx_percentile", "avg", "collect", "count", "count_distinct", "custom",
+    "distinct_sketch", "first", "frequent_items", "frequent_sketch", "last", "max", "max_by", "min", "min_by",
+    "percentile_sketch", "slope", "stddev", "sum",
 ]  # fmt: skip
 
 
@@ -93,6 +99,114 @@ def count_distinct(field: str, *, where: Where = None) -> Aggregate:
 def collect(field: str, *, where: Where = None) -> Aggregate:
     """All values as an array, in the order of event time."""
     return ordered.Collected(field, where=where)
+
+
+def slope(field: str, *, per: Interval = "1 second", where: Where = None) -> Aggregate:
+    """By how much the value grows in so much time, by least squares over event time; null of rows of one time."""
+    return slopes.Slope(field, positive(per, "per in slope"), where=where)
+
+
+def approx_count_distinct(
+    field: str | None = None, *, sketches: str | None = None, error: float = 0.02, where: Where = None
+) -> Aggregate:
+    """About how many different values, in a state that does not grow with them.
+
+    `error` is the standard error: two of three results are closer than that, 19 of 20 closer than twice that. 0.02
+    keeps up to 4,096 registers for each key and window, half of it four times as many; from 0.001 to 0.26. With
+    `sketches` it is computed of a column of `distinct_sketch`. The values are hashed by Spark; maps cannot be.
+    """
+    _check_sketch("approx_count_distinct", field, sketches, error, 0.001, 0.26)
+    return registers.Registers(field or sketches, error, sketches is not None, where=where)
+
+
+def distinct_sketch(
+    field: str | None = None, *, sketches: str | None = None, error: float = 0.02, where: Where = None
+) -> Aggregate:
+    """What `approx_count_distinct` counts by, as bytes that can be put together later: minutes into hours.
+
+    `sketches` is a column of such bytes, made with the same `error` or a smaller one. They have the form of Apache
+    DataSketches' HLL_8, and Spark's `hll_sketch_estimate` and `hll_union_agg` read them; only those that were made here
+    can be put together with each other, because the values are hashed in another way there.
+    """
+    _check_sketch("distinct_sketch", field, sketches, error, 0.001, 0.26)
+    return registers.Registers(field or sketches, error, sketches is not None, True, where=where)
+
+
+def approx_percentile(
+    field: str | None = None,
+    at: float | Sequence[float] = 0.5,
+    *,
+    sketches: str | None = None,
+    error: float = 0.01,
+    where: Where = None,
+) -> Aggregate:
+    """About the value that a share `at` of all values is at or below; several shares give an array.
+
+    The result is no further from the exact value (of SQL's `percentile_disc`) than `error` times that value, always:
+    with 0.01 a 99th percentile of 250 ms is between 247.5 and 252.5. The state has a bucket for each percent of
+    magnitude that occurs, whatever the number of rows; from 0.001 to 0.5. With `sketches` it is computed of a column of
+    `percentile_sketch`. NaN is greater than every number.
+    """
+    _check_sketch("approx_percentile", field, sketches, error, 0.001, 0.5)
+    shares = tuple(at) if isinstance(at, Sequence) else (at,)
+    if not shares or not all(isinstance(each, int | float) and 0 <= each <= 1 for each in shares):
+        raise BadAggregate(f"approx_percentile: at={at!r} is no share: write for example 0.99, or [0.5, 0.99]")
+    several = isinstance(at, Sequence)
+    return percentiles.Buckets(field or sketches, error, shares, several, sketches is not None, where=where)
+
+
+def percentile_sketch(
+    field: str | None = None, *, sketches: str | None = None, error: float = 0.01, where: Where = None
+) -> Aggregate:
+    """What `approx_percentile` reads, as bytes that can be put together later.
+
+    `sketches` is a column of such bytes, made with the same `error`.
+    """
+    _check_sketch("percentile_sketch", field, sketches, error, 0.001, 0.5)
+    return percentiles.Buckets(field or sketches, error, (), False, sketches is not None, True, where=where)
+
+
+def frequent_items(
+    field: str | None = None,
+    share: float = 0.01,
+    *,
+    sketches: str | None = None,
+    error: float | None = None,
+    where: Where = None,
+) -> Aggregate:
+    """The values that more than `share` of the rows have, the most frequent first, as an array of rows.
+
+    Each has a `value`, its `count`, which is not too high, and `at_most`, which is not too low: the two are no further
+    apart than `error` (by default a tenth of the share) times the number of rows. Every value with more than the share
+    is there, and none with less than `share - error`. State: `1 / error` values for each key and window. As long as
+    there are no more different ones, the counts are exact; beyond that, which values near the edge are there may depend
+    on how rows were cut into batches. With `sketches` it is computed of a column of `frequent_sketch`.
+    """
+    if not isinstance(share, int | float) or not 0 < share < 1:
+        raise BadAggregate(f"frequent_items: share={share!r} is no share of the rows: write for example 0.01")
+    chosen = share / 10 if error is None else error
+    _check_sketch("frequent_items", field, sketches, chosen, 0.00001, 0.5)
+    if chosen > share:
+        raise BadAggregate(f"frequent_items: error={error!r} is greater than share={share!r}: write a tenth of it")
+    return frequent.Frequent(field or sketches, chosen, share, sketches is not None, where=where)
+
+
+def frequent_sketch(
+    field: str | None = None, *, sketches: str | None = None, error: float = 0.001, where: Where = None
+) -> Aggregate:
+    """What `frequent_items` reads, as a row (`n`, `missed`, `values`, `counts`) that can be put together later.
+
+    `sketches` is a column of such rows. Of all that is put together the greatest `error` holds for the whole.
+    """
+    _check_sketch("frequent_sketch", field, sketches, error, 0.00001, 0.5)
+    return frequent.Frequent(field or sketches, error, 0.0, sketches is not None, True, where=where)
+
+
+def _check_sketch(what: str, field: str | None, sketches: str | None, error: float, least: float, most: float) -> None:
+    if (field is None) == (sketches is None):
+        raise BadAggregate(f"{what} is computed of a field or of sketches: name one of the two")
+    if isinstance(error, bool) or not isinstance(error, int | float) or not least <= error <= most:
+        raise BadAggregate(f"{what}: error={error!r}: write a number from {least:g} to {most:g}")
 
 
 def custom(

@@ -111,7 +111,8 @@ def prepare(
             frame.select(*given.values())
         except AnalysisException as error:
             why = str(error).partition("\n")[0].partition(" SQLSTATE")[0]
-            raise BadAggregate(f"{name}: where={each.where!r} cannot be evaluated: {why}") from None
+            what = each.named if each.where is None else f"where={each.where!r}"
+            raise BadAggregate(f"{name}: {what} cannot be evaluated: {why}") from None
         columns |= given
     return frame.withColumns(columns) if columns else frame, made
 
