@@ -103,7 +103,8 @@ def import_named(target: str, what: str, is_one: Callable[[Any], bool]) -> Any:
     found = import_here(module, f"{what} {target!r}")
     known = {each for each, value in vars(found).items() if not each.startswith("_") and is_one(value)}
     if name not in known:
-        raise InvalidName(f"{what} {target!r}: {module} has no {what} {name!r}: {nearest(name, known)}")
+        hint = nearest(name, known) if known else "it has none at all"
+        raise InvalidName(f"{what} {target!r}: {module} has no {what} {name!r}: {hint}")
     return getattr(found, name)
 
 

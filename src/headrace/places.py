@@ -1,8 +1,13 @@
 """Where in a text something is wrong, shown to whoever wrote it: the line, and `^` below the place."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from headrace.errors import harmless
+
+# What is shown of a long line, in characters before the place and from it on.
+_BEFORE: Final = 60
+_BEHIND: Final = 120
 
 
 @dataclass(frozen=True)
@@ -14,13 +19,18 @@ class Place:
     end: int
 
     def mark(self) -> str:
-        """The line that the place is in, and a line of `^` below it."""
+        """The line that the place is in, as much of it as fits a screen, and a line of `^` below it."""
         begin = self.text.rfind("\n", 0, self.start) + 1
         stop = self.text.find("\n", self.start)
-        line = self.text[begin : stop if stop >= 0 else len(self.text)]
-        width = max(1, min(self.end, begin + len(line)) - self.start)
-        lead = "".join("\t" if letter == "\t" else " " for letter in line[: self.start - begin])
-        return f"  {harmless(line)}\n  {lead}{'^' * width}"
+        stop = stop if stop >= 0 else len(self.text)
+        first, last = max(begin, self.start - _BEFORE), min(stop, self.start + _BEHIND)
+        line = self.text[first:last]
+        width = max(1, min(self.end, last) - self.start)
+        cut, rest = "…" * (first > begin), "…" * (last < stop)
+        lead = " " * len(cut) + "".join(
+            "\t" if letter == "\t" else " " * len(harmless(letter)) for letter in line[: self.start - first]
+        )
+        return f"  {cut}{harmless(line)}{rest}\n  {lead}{'^' * width}"
 
 
 def whole(text: str) -> Place:

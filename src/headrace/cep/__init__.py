@@ -8,7 +8,36 @@
     matcher.py                         events of all keys, put in order
     match.py                           events and matches
     columnar.py  loops.py              the same for many keys at once, over arrays, compiled
+    pictures/                          automata drawn
 
 What always holds: the matches are those of the definition (`tests/property/cep_reference.py`), whichever engine found
 them; nothing here reads a clock, a file or a socket, and time is what events say.
 """
+
+from typing import TYPE_CHECKING
+
+from headrace.extras import export_lazily
+
+if TYPE_CHECKING:
+    from headrace.cep.errors import CepError, InvalidEvent, InvalidPattern, TooManyPartialMatches
+    from headrace.cep.match import Event, Match
+    from headrace.cep.matcher import Matcher
+    from headrace.cep.pattern import Pattern
+    from headrace.cep.tree import Contiguity
+
+__all__ = [
+    "CepError", "Contiguity", "Event", "InvalidEvent", "InvalidPattern", "Match", "Matcher", "Pattern",
+    "TooManyPartialMatches",
+]  # fmt: skip
+
+_HOMES = {
+    "errors": ("CepError", "InvalidEvent", "InvalidPattern", "TooManyPartialMatches"),
+    "match": ("Event", "Match"),
+    "matcher": ("Matcher",),
+    "pattern": ("Pattern",),
+    "tree": ("Contiguity",),
+}
+
+__getattr__, __dir__ = export_lazily(
+    __name__, {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
+)

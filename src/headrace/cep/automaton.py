@@ -122,6 +122,13 @@ class Automaton:
         return max(map(deepest_back, [*(rest for test in self.tests for rest in test.rest), *measured]), default=0)
 
     @property
+    def has_deadlines(self) -> bool:
+        """Whether something in it is bounded by time, so that rows need one."""
+        return self.tree.within_us is not None or any(
+            edge.absences or edge.within_us is not None for _, edge in self.edges()
+        )
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """The variables that rows are taken as, in the order of the pattern."""
         return tuple(dict.fromkeys(state.variable for state in self.states))

@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import Any, Final
 
 from headrace.cep.automaton import ACCEPT, Automaton, Edge
@@ -39,6 +40,11 @@ def _check_columns(automaton: Automaton, known: list[str]) -> None:
     for expression in _expressions(automaton):
         for column in columns(expression):
             if column.name not in names:
+                if len(column.path) > 1 and (meant := _likely(column.name, automaton.variables)):
+                    raise InvalidPattern(
+                        f"unknown variable {column.name!r}: did you mean {meant!r}? No column is called so either",
+                        column.place,
+                    )
                 raise InvalidPattern(
                     f"unknown column {column.name!r}: {nearest(column.name, known, 'the rows have')}", column.place
                 )
@@ -46,6 +52,10 @@ def _check_columns(automaton: Automaton, known: list[str]) -> None:
     for name in (*tree.partition, *((tree.order,) if tree.order else ())):
         if name not in names:
             raise InvalidPattern(f"unknown column {name!r}: {nearest(name, known, 'the rows have')}", tree.place)
+
+
+def _likely(name: str, variables: Iterable[str]) -> str | None:
+    return next(iter(get_close_matches(name, list(variables), n=1)), None)
 
 
 def _expressions(automaton: Automaton) -> Iterator[Expression]:

@@ -104,7 +104,10 @@ class Matcher:
         self.counts.events += 1
         get = given.get
         time_us = self._time_of(given) if self._time is not None else self._arrived
-        event = Event(given, time_us, 0, get("topic"), get("partition"), get("offset"))
+        partition, offset = get("partition"), get("offset")
+        if type(partition) is not int or type(offset) is not int:  # columns of the event's own that only have the name
+            partition = offset = None
+        event = Event(given, time_us, 0, get("topic"), partition, offset)
         self._arrived += 1
         if self._time is None:
             return self._match(event)

@@ -61,9 +61,7 @@ class Program:
             for measure in tree.output.measures
             for part in walk(measure.value)
         )
-        self.has_deadlines = self.within_us is not None or any(
-            step.edge.absences or step.edge.within_us is not None for steps in self.steps for step in steps
-        )
+        self.has_deadlines = automaton.has_deadlines
 
     def may_begin(self, event: Event) -> bool:
         """Whether a match could begin at a row: what most rows of a key without partial matches are asked."""

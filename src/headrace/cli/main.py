@@ -73,6 +73,7 @@ SUMMARIES = {
     "log": "Look at a data directory on disk.",
     "pipeline": "Run pipelines: topics through PySpark to results.",
     "view": "Look at materialized views, and serve them.",
+    "pattern": "Check patterns over events, try them, see their automata.",
     "cdc": "Turn the changes of a database into topics.",
     "work": "Run a function for each message of a queue.",
     "sync": "Keep caches, indexes and tables in step with a topic.",
