@@ -37,6 +37,8 @@ EXTRA_OF: Mapping[str, str] = {
     "uvicorn": "dashboard",
     "jinja2": "dashboard",
     "sqlglot": "cep",
+    "regex": "percolation",
+    "Stemmer": "percolation",
     "jwt": "oauth",
     "cryptography": "forgetting",
     "opentelemetry": "otel",
