@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|test-long|test-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|bench-eventsourcing|clean]
+# Usage: make [demo|test|test-fast|test-long|test-peers|test-cep-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|bench-eventsourcing|bench-cep|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -8,12 +8,13 @@ PEERS  := kafka streams servers
 BENCH_PEERS := spark flink
 CDC_PEERS := debezium
 QUEUE_PEERS := rabbitmq
+CEP_PEERS := flink esper
 POSTGRES_VERSIONS := 14 15 16 17 18
 POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_kill.py test_cdc_triggers.py test_cdc_keys.py \
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,7 +41,7 @@ test-long: lint peers .cache/spark-archive ## every test, those that are long by
 test-fast: setup ## the tests that need no Java
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not java and not long"
 
-test-peers: $(POSTGRES_VERSIONS:%=test-postgres-%) test-mysql test-services ## on every PostgreSQL, MySQL 8, OpenSearch, a schema registry
+test-peers: $(POSTGRES_VERSIONS:%=test-postgres-%) test-mysql test-services test-cep-peers ## on every PostgreSQL, MySQL 8, OpenSearch, a schema registry, Flink and Esper
 
 $(POSTGRES_VERSIONS:%=test-postgres-%): test-postgres-%: setup .cache/peers/postgres-%/.resolved
 	HEADRACE_POSTGRES=.cache/peers/postgres-$*/home/bin $(BIN)/python -m pytest -m "not java" $(POSTGRES_TESTS)
@@ -49,7 +50,10 @@ test-mysql: setup .cache/peers/mysql/.resolved ## change capture on a real MySQL
 	HEADRACE_MYSQL=.cache/peers/mysql/home/bin/mysqld $(BIN)/python -m pytest tests/integration/cdc_mysql
 
 test-services: setup .cache/peers/opensearch/.resolved .cache/peers/apicurio/.resolved ## OpenSearch and a schema registry
-	HEADRACE_PEERS=1 $(BIN)/python -m pytest tests/peers
+	HEADRACE_PEERS=1 $(BIN)/python -m pytest tests/peers --ignore tests/peers/test_cep.py
+
+test-cep-peers: setup $(CEP_PEERS:%=.cache/peers/%/.resolved) ## what Flink and Esper answer to the shared patterns
+	HEADRACE_PEERS=1 $(BIN)/python -m pytest tests/peers/test_cep.py
 
 fuzz: setup     ## a million requests of any kind and ten thousand damaged data directories (FUZZ="--seed 2" for others)
 	$(BIN)/python -m tests.fuzz.run $(FUZZ)

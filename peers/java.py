@@ -40,10 +40,24 @@ def home_of(peer: str) -> Path:
     return _fetched(peer, "home")
 
 
+def packages_of(peer: str) -> Path:
+    """Return the folder of the Python packages of `peer`, which has an environment of its own; see `jars_of`."""
+    return next((_fetched(peer, "venv") / "lib").glob("python3*")) / "site-packages"
+
+
 def java() -> str:
     """Return the `java` that runs the peers."""
+    return _tool("java")
+
+
+def java_compiler() -> str:
+    """Return the `javac` beside that."""
+    return _tool("javac")
+
+
+def _tool(name: str) -> str:
     home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else "java"
+    return str(Path(home) / "bin" / name) if home else name
 
 
 def _fetched(peer: str, part: str) -> Path:
