@@ -190,15 +190,14 @@ Node = (
 
 OPERATORS: Final = ("AND", "OR", "NOT")
 _SPECIAL: Final = frozenset('()[]{}"^~:\\*?')
-_SPECIAL_IN_FRONT: Final = frozenset("+-!<>&|/")
+_SPECIAL_IN_FRONT: Final = ("+", "-", "!", "<", ">", "&", "|", "/")
 _PLAIN_BOUND: Final = re.compile(r"[\w.:+-]+")
 
 
 def escape(text: str) -> str:
     """A text written so that it is read as this one word."""
-    if text in OPERATORS or text[:1] in _SPECIAL_IN_FRONT:
-        return "\\" + text[:1] + escape(text[1:])
-    return "".join(f"\\{each}" if each in _SPECIAL or each.isspace() else each for each in text)
+    front = "\\" if text in OPERATORS or text[:1] in _SPECIAL_IN_FRONT else ""
+    return front + "".join(f"\\{each}" if each in _SPECIAL or each.isspace() else each for each in text)
 
 
 def show(node: Node) -> str:
