@@ -1,7 +1,11 @@
 """From a format's name, a schema and options to the decoder; what cannot be is refused in one sentence."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta, timezone, tzinfo
 from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
@@ -19,11 +23,12 @@ _SHOWN = {
     "epochunit": "epochUnit", "avroschema": "avroSchema", "avroframing": "avroFraming",
     "schemaregistry": "schemaRegistry", "descriptorfile": "descriptorFile", "message": "message",
     "protobufframing": "protobufFraming", "delimiter": "delimiter", "quote": "quote", "nulltext": "nullText",
+    "timezone": "timeZone",
 }  # fmt: skip
 
 
 def decoder_for(format: str, schema: pa.Schema, options: Options) -> Decoder:  # noqa: A002 (the user's word for it)
-    """The decoder for json, avro, protobuf or csv; raises `PipelineError`. Keys of options are in lower case."""
+    """The decoder for a format; raises `PipelineError`. Keys of options are in lower case."""
     name = format.lower()
     if name not in _FORMATS:
         raise PipelineError(f"there is no format {format!r}: {nearest(name, _FORMATS, likeness=0)}")
@@ -47,8 +52,13 @@ def _check_schema(name: str, schema: pa.Schema) -> None:
     twice = sorted({column for column in schema.names if schema.names.count(column) > 1})
     if twice:
         raise PipelineError(f"the schema has more than one column {twice[0]!r}: give each its own name")
+    if name in FIXED:
+        from headrace.pipelines.columns.logs.lines import check_line_schema
+
+        check_line_schema(name, schema)
+        return
     for field in schema:
-        if not (_is_flat(field.type) if name == "csv" else _is_known(field.type, name)):
+        if not (_is_flat(field.type) if name in ("csv", "logfmt") else _is_known(field.type, name)):
             raise PipelineError(
                 f"column {field.name!r} is of type {field.type}, which cannot be read from {name}: take another type"
             )
@@ -129,11 +139,44 @@ def _csv(schema: pa.Schema, options: Options) -> Decoder:
     return CsvDecoder(schema, delimiter=delimiter, quote=quote, null_text=options.get("nulltext", ""))
 
 
+def _logfmt(schema: pa.Schema, options: Options) -> Decoder:
+    from headrace.pipelines.columns.logs.logfmt import LogfmtDecoder
+
+    return LogfmtDecoder(schema, epoch_unit=_choice(options, "epochunit", json.EPOCH_UNITS))
+
+
+def _lines(name: str) -> Callable[[pa.Schema, Options], Decoder]:
+    def build(schema: pa.Schema, options: Options) -> Decoder:
+        from headrace.pipelines.columns.logs.lines import LineDecoder
+
+        return LineDecoder(name, schema, _zone(options.get("timezone", "UTC")))
+
+    return build
+
+
+def _zone(name: str) -> tzinfo:
+    if (found := _AHEAD.fullmatch(name)) is not None:
+        minutes = int(found[2]) * 60 + int(found[3])
+        return timezone(timedelta(minutes=-minutes if found[1] == "-" else minutes))
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise PipelineError(
+            f"timeZone is {name!r}, which is not a zone: write UTC, +02:00, or a name such as Europe/Berlin"
+        ) from None
+
+
+FIXED: Final = ("common", "combined", "syslog")  # the forms whose lines all have the same fields
+_AHEAD: Final = re.compile(r"([+-])([01][0-9]|2[0-3]):([0-5][0-9])")
 _FORMATS: dict[str, tuple[tuple[str, ...], Callable[[pa.Schema, Options], Decoder]]] = {
     "json": (("epochunit",), _json),
     "avro": (("avroschema", "avroframing", "schemaregistry"), _avro),
     "protobuf": (("descriptorfile", "message", "protobufframing"), _protobuf),
     "csv": (("delimiter", "quote", "nulltext"), _csv),
+    "logfmt": (("epochunit",), _logfmt),
+    "common": ((), _lines("common")),
+    "combined": ((), _lines("combined")),
+    "syslog": (("timezone",), _lines("syslog")),
 }
 
 

@@ -30,7 +30,13 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 
 class JsonDecoder:
-    """Reads one object per record into the columns of a schema."""
+    """Reads one object per record into the columns of a schema.
+
+    The walk and the exact reader are what another form of named values has of its own.
+    """
+
+    walk = staticmethod(walk.walk_json)
+    read_one = staticmethod(read_object)
 
     def __init__(self, schema: pa.Schema, *, epoch_unit: str | None = None) -> None:
         """`epoch_unit` (s, ms, us) allows numbers where the schema wants a time."""
@@ -45,7 +51,7 @@ class JsonDecoder:
     def decode(self, records: RecordColumns) -> Decoded:
         """The wanted fields of every record's object."""
         cells = Cells(len(self._schema), len(records))
-        walk.walk_json(
+        self.walk(
             records.arena,
             np.ascontiguousarray(records.value_at),
             np.ascontiguousarray(records.value_size),
@@ -125,7 +131,7 @@ class JsonDecoder:
             start = records.value_at[row]
             data = records.arena[start : start + records.value_size[row]].tobytes()
             try:
-                read = read_object(data, fields, self._epoch_micros)
+                read = self.read_one(data, fields, self._epoch_micros)
             except DoesNotFit as error:
                 reasons[row] = str(error)
                 read = dict.fromkeys(fields)

@@ -30,16 +30,13 @@ def digits_at(arena: Bytes, at: int, count: int, end: int) -> int:
 
 
 @compiled
-def days_at(arena: Bytes, at: int, end: int) -> tuple[int, bool]:
-    """The days since 1970 of a date YYYY-MM-DD, and whether it is one."""
-    year, month, day = digits_at(arena, at, 4, end), digits_at(arena, at + 5, 2, end), digits_at(arena, at + 8, 2, end)
-    if year < 1 or month < 1 or month > 12 or day < 1 or arena[at + 4] != MINUS or arena[at + 7] != MINUS:
-        return 0, False
+def days_of(year: int, month: int, day: int) -> tuple[int, bool]:
+    """The days since 1970 of a day of a year from 1 on and a month from 1 to 12, and whether there is such a day."""
     is_leap = (year % 4 == 0 and year % 100 != 0) or year % 400 == 0
     longest = 31 - (month == 4 or month == 6 or month == 9 or month == 11)
     if month == 2:
         longest = 29 if is_leap else 28
-    if day > longest:
+    if day < 1 or day > longest:
         return 0, False
     # Years that begin in March put the leap day last, so that a month's first day is a formula.
     shifted = year - (month <= 2)
@@ -47,6 +44,15 @@ def days_at(arena: Bytes, at: int, end: int) -> tuple[int, bool]:
     of_era = shifted - era * 400
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
     return era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468, True
+
+
+@compiled
+def days_at(arena: Bytes, at: int, end: int) -> tuple[int, bool]:
+    """The days since 1970 of a date YYYY-MM-DD, and whether it is one."""
+    year, month, day = digits_at(arena, at, 4, end), digits_at(arena, at + 5, 2, end), digits_at(arena, at + 8, 2, end)
+    if year < 1 or month < 1 or month > 12 or arena[at + 4] != MINUS or arena[at + 7] != MINUS:
+        return 0, False
+    return days_of(year, month, day)
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""The columns of JSON values where the user declared none: looked at once, then pinned.
+"""The columns of values where the user declared none: of lines of logs all that there are, of JSON a sample's.
 
 What a sample shows today need not be what it shows at the next start, and a query's schema must not change under its
 checkpoint. So with `schemaFile` the first answer is written to a file, and later starts read it from there.
@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.pipelines.clusters import cluster_at
+from headrace.pipelines.columns.decoders import FIXED
 from headrace.pipelines.errors import BadSchema
 from headrace.pipelines.source.columns import layout_of, raw_schema
 from headrace.pipelines.source.offsets import EARLIEST, LATEST, find_offsets, select_partitions
@@ -23,7 +24,11 @@ from headrace.stores.folders import replace_text
 
 
 def infer_schema(options: SourceOptions) -> StructType:
-    """The pinned schema, or that of a sample, which is pinned then if there is a place for it."""
+    """All columns of a form of lines; for JSON the pinned schema, or a sample's, pinned if there is a place for it."""
+    if options.format in FIXED:
+        from headrace.pipelines.columns.logs.lines import line_schema
+
+        return from_arrow_schema(line_schema(options.format))
     if options.format != "json":
         raise BadSchema(
             f'the columns of {options.format} values have to be declared: write .schema("name type, …") before .load()'

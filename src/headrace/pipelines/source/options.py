@@ -7,7 +7,7 @@ from headrace.pipelines.errors import BadOption
 from headrace.pipelines.options import Options
 
 WHERE = 'the source format("headrace")'
-FORMATS = ("raw", "json", "avro", "protobuf", "csv")
+FORMATS = ("raw", "json", "avro", "protobuf", "csv", "logfmt", "common", "combined", "syslog")
 # Every option with its default and its meaning, as the reference page shows them; empty where there is no default.
 DECODER_OPTIONS = {
     "epochUnit": (
@@ -23,6 +23,7 @@ DECODER_OPTIONS = {
     "delimiter": (",", "What stands between fields; \\t is a tab."),
     "quote": ('"', "What stands around a field that holds a delimiter."),
     "nullText": ("", "The unquoted text that means null; by default the empty one."),
+    "timeZone": ("UTC", "The zone of times that name none: UTC, +02:00, or a name such as Europe/Berlin."),
 }
 KNOWN = {
     "bootstrap": ("", "host:port of a broker, several with commas. kafka.bootstrap.servers says the same."),
@@ -48,7 +49,7 @@ KNOWN = {
     "idleTimeout": ("", "After so many seconds without a record, time goes on with the wall clock: windows can end."),
     "eventTimeColumn": ("", "With idleTimeout: the column that time goes on in, a timestamp or ISO 8601 text."),
     "includeHeaders": ("false", "A column headers in the raw format."),
-    "format": ("raw", "What the values are: raw, json, avro, protobuf or csv."),
+    "format": ("raw", "What the values are: raw, json, avro, protobuf, csv, logfmt, common, combined or syslog."),
     "onBadRecord": ("dead-letter", "What becomes of a value that does not decode: dead-letter or fail."),
     "deadLetterTopic": ("", "The topic for such records; by default TOPIC.dead-letters."),
     "job": ("", "Who reads, for the dead letters: two queries of one topic have theirs apart. A job sets its name."),
