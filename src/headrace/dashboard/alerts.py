@@ -297,6 +297,10 @@ def queue_link(name: str) -> str:
     return f"/queues/{quote(name, safe='')}"
 
 
+def pattern_link(name: str) -> str:
+    return f"/patterns/{quote(name, safe='')}"
+
+
 def job_link(name: str) -> str:
     return f"/pipelines/{quote(name, safe='')}"
 

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp
 
+from headrace.cep.pictures.svg import SHEET
 from headrace.dashboard.errors import DashboardError, NotThere
 from headrace.dashboard.metrics import collect
 from headrace.dashboard.page import Action, Asked, Desk, Model, Page, Show, Stream
@@ -56,7 +57,11 @@ class Dashboard:
         self.desk = Desk(settings)
         self.live = LivePages(self.desk.watch)
         self._templates = Templates(settings, pages)
-        routes = [Route("/live", self._live), Route("/static/{name}", _static)]
+        routes = [
+            Route("/live", self._live),
+            Route("/static/pictures.css", _pictures),
+            Route("/static/{name}", _static),
+        ]
         routes += probe_routes(self._look_ready, metrics=self._metrics)
         for page in pages:
             routes += [Route(stream.path, self._stream(stream)) for stream in page.streams]
@@ -210,6 +215,11 @@ class Dashboard:
         back = urlsplit(request.headers.get("referer", "")).path or "/"
         model = {"sentence": sentence, "back": back, **self._viewer(request)}
         return HTMLResponse(self._templates.whole("problem.html", self.desk.state, model), status)
+
+
+async def _pictures(_: Request) -> Response:
+    """How drawings of automata look; the colours are in our own sheet."""
+    return Response(SHEET, media_type="text/css", headers={"cache-control": "no-cache"})
 
 
 async def _static(request: Request) -> Response:

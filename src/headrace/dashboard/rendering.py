@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from enum import Enum
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
 
+from headrace.cep.pictures.diagram import Diagram
+from headrace.cep.pictures.svg import draw_svg
 from headrace.dashboard import format as shown
-from headrace.dashboard.alerts import Severity, group_link, job_link, queue_link, topic_link
+from headrace.dashboard.alerts import Severity, group_link, job_link, pattern_link, queue_link, topic_link
 from headrace.dashboard.charts import Chart
 from headrace.dashboard.page import Model, Page
 from headrace.dashboard.settings import Settings
@@ -33,6 +36,7 @@ class Templates:
             "count": shown.count, "short": shown.short, "size": shown.size, "duration": shown.duration,
             "moment": shown.moment, "points": _points, "sentence": shown.sentence, "clock": shown.clock_time,
             "brief": shown.brief, "pretty": shown.pretty, "words": shown.words, "tone": tone, "sign": sign,
+            "picture": _picture,
         }  # fmt: skip
         env.globals |= {
             "cluster_name": settings.cluster_name,
@@ -41,6 +45,7 @@ class Templates:
             "group_link": group_link,
             "job_link": job_link,
             "queue_link": queue_link,
+            "pattern_link": pattern_link,
         }
         env.globals["ui"] = env.get_template("macros.html").module
         self._env = env
@@ -86,6 +91,10 @@ def _about(state: State) -> dict[str, object]:
 
 def _points(chart: Chart) -> list[tuple[float, str, tuple[str, ...]]]:
     return [(moment.x, moment.time, moment.values) for moment in chart.moments]
+
+
+def _picture(diagram: Diagram) -> Markup:
+    return Markup(draw_svg(diagram, is_alone=False))  # noqa: S704 - it escapes what it is given
 
 
 def _menu(pages: tuple[Page, ...]) -> dict[str, list[Page]]:

@@ -8,8 +8,9 @@ report their status (`headrace.status`). Pure.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from headrace.cep.pictures.diagram import Diagram, from_json
 from headrace.client.reader import ReadRecord
 from headrace.connect.sync.places import owner_of
 from headrace.dashboard.snapshot import GroupSample
@@ -23,6 +24,23 @@ class Written(NamedTuple):
     kind: str
     name: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PatternReport:
+    """How a pattern of a job stands: counts since its checkpoint began, and what is partial now."""
+
+    name: str  # empty for the only one of its job
+    version: str | None
+    state: str
+    problem: str | None
+    matches: int
+    timed_out: int
+    dropped: int
+    partial: int
+    matches_in_batch: int
+    keys: tuple[tuple[str, int], ...]  # with most partial matches
+    diagram: Diagram | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,8 @@ class BatchReport:
     read_rates: Mapping[str, float] = field(default_factory=dict)  # rows a second, of each topic
     dead_letters: int = 0
     dead_letter_reasons: Mapping[str, int] = field(default_factory=dict)
+    patterns: tuple[PatternReport, ...] = ()
+    events_matched: int = 0  # rows that patterns looked at
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -89,9 +109,31 @@ def batch_report(read: ReadRecord) -> BatchReport | None:
             _read_rates(found.get("sources") or []),
             int(found.get("dead_letters") or 0),
             dict(found.get("dead_letter_reasons") or {}),
+            tuple(_pattern(one) for one in found.get("patterns") or ()),
+            int(found.get("events_matched") or 0),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def _pattern(found: Mapping[str, Any]) -> PatternReport:
+    diagram = found.get("diagram")
+    matches, timed_out, dropped, partial, in_batch = (
+        int(found.get(count) or 0) for count in ("matches", "timed_out", "dropped", "partial", "matches_in_batch")
+    )
+    return PatternReport(
+        str(found.get("name") or ""),
+        None if found.get("version") is None else str(found["version"]),
+        str(found.get("state") or "running"),
+        None if found.get("problem") is None else str(found["problem"]),
+        matches,
+        timed_out,
+        dropped,
+        partial,
+        in_batch,
+        tuple((str(one["key"]), int(one["partial"])) for one in found.get("keys") or ()),
+        from_json(diagram) if diagram else None,
+    )
 
 
 def position(read: ReadRecord) -> Status | None:

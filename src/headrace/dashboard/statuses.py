@@ -24,7 +24,7 @@ _SHOWN = {
 _TONES = {
     "running": "good", "streaming": "good", "ready": "good", "done": "good", "stable": "good", "snapshot": "busy",
     "rebuilding": "busy", "waiting": "warn", "retrying": "warn", "silent": "warn", "failed": "bad", "dead": "bad",
-    "ended": "idle", "stopped": "idle", "empty": "idle", "unknown": "idle", "never ran": "idle",
+    "ended": "idle", "paused": "idle", "stopped": "idle", "empty": "idle", "unknown": "idle", "never ran": "idle",
 }  # fmt: skip
 _SERVED = "@serve"  # behind a view's name: what its server tells, which is not what its keeper tells
 _SIGNS = {"good": "●", "busy": "◐", "warn": "▲", "bad": "✕", "idle": "○"}

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 from starlette.testclient import TestClient
 
+from headrace.cep import Pattern
+from headrace.cep.pictures.diagram import as_json
 from headrace.client.resets import Move
 from headrace.dashboard.alerts import Alert, Severity
 from headrace.dashboard.errors import BadForm
@@ -19,9 +21,17 @@ from headrace.status import EVENTS, Status
 from tests.unit.dashboard.dashboard_cases import NOW, dashboard, group, lag, queue, read, snapshot, state, topic
 
 PATHS = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/groups/billing", "/queues",
-         "/queues/emails", "/events", "/pipelines", "/pipelines/revenue", "/changes", "/derived", "/views",
+         "/queues/emails", "/events", "/pipelines", "/pipelines/revenue", "/patterns",
+         "/patterns/revenue:fraud", "/changes", "/derived", "/views",
          "/alerts")  # fmt: skip
 PROGRESS = {"job": "revenue", "batch": 4, "rows": 10, "watermark": "2026-05-01T11:59:00.000Z", "late_rows": 3}
+FRAUD = Pattern.begin("small", "amount < 10").followed_by("big", "amount > 1000").within("1 minute")
+PATTERN = {
+    "name": "fraud", "version": None, "state": "running", "problem": None, "matches": 7, "timed_out": 3, "dropped": 0,
+    "partial": 12, "matches_in_batch": 2,
+    "keys": [{"key": "c7 · Oslo", "partial": 9}, {"key": "c8 · <b>", "partial": 3}],
+    "diagram": as_json(FRAUD.compile()),
+}  # fmt: skip
 
 
 def client(found):
@@ -29,7 +39,13 @@ def client(found):
 
 
 def full():
-    jobs = with_batches({}, [read("revenue", json.dumps(PROGRESS | {"batch": batch}), at_ms=NOW) for batch in range(4)])
+    jobs = with_batches(
+        {},
+        [
+            read("revenue", json.dumps(PROGRESS | {"batch": batch, "patterns": [PATTERN]}), at_ms=NOW)
+            for batch in range(4)
+        ],
+    )
     return state(
         snapshot(queues=[queue()]),
         jobs=jobs,
@@ -70,7 +86,8 @@ def test_a_danger_is_told_on_every_page():
 @pytest.mark.parametrize(
     ("path", "words"),
     [("/", "No topics yet"), ("/topics", "No topics yet"), ("/groups", "No groups yet"),
-     ("/pipelines", "headrace pipeline run"), ("/changes", "No captures yet"), ("/derived", "No derived systems yet"),
+     ("/pipelines", "headrace pipeline run"), ("/patterns", "No patterns yet"),
+     ("/changes", "No captures yet"), ("/derived", "No derived systems yet"),
      ("/views", "No views yet"), ("/alerts", "No problems"), ("/topics?q=zzz", "No topic matches"),
      ("/groups?q=zzz", "No group matches"), ("/queues", "No queues yet"), ("/queues?q=zzz", "No queue matches")],
 )  # fmt: skip
@@ -80,12 +97,21 @@ def test_an_empty_page_says_what_to_do(path, words):
 
 
 @pytest.mark.parametrize(
-    "path", ["/topics/gone", "/groups/gone", "/queues/gone", "/pipelines/gone", "/topics/gone/records", "/nowhere"]
+    "path",
+    [
+        "/topics/gone",
+        "/groups/gone",
+        "/queues/gone",
+        "/pipelines/gone",
+        "/patterns/gone",
+        "/topics/gone/records",
+        "/nowhere",
+    ],
 )
 def test_what_is_not_there_is_not_found(path):
     answer = client(full()).get(path)
     assert answer.status_code == 404
-    assert "There is no" in answer.text or "No job" in answer.text
+    assert "There is no" in answer.text or "No job" in answer.text or "No pattern" in answer.text
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -200,3 +226,44 @@ def test_projections_and_processes_are_on_the_page_of_events():
     page = client(replace(full(), statuses={EVENTS: {said.name: said}})).get("/events").text
     assert "bank.<wbr>balances" in page or "bank.balances" in page
     assert "failed" in page
+
+
+def patterns_of(*patterns):
+    jobs = with_batches({}, [read("revenue", json.dumps(PROGRESS | {"patterns": patterns}), at_ms=NOW)])
+    return client(state(snapshot(), jobs=jobs))
+
+
+def test_a_pattern_shows_its_automaton_its_counts_and_its_keys():
+    text = client(full()).get("/patterns/revenue:fraud").text
+    assert '<svg xmlns="http://www.w3.org/2000/svg" class="hp"' in text
+    assert "amount &gt; 1000" in text
+    assert "<style" not in text, "a page may not have styles of its own"
+    assert "c7 · Oslo" in text
+    assert "c8 · &lt;b&gt;" in text
+    body = client(full()).get("/api/patterns/revenue:fraud").json()
+    assert (body["pattern"]["matches"], body["pattern"]["partial"], body["run_state"]) == (7, 12, "running")
+    assert ".hp-box" in client(full()).get("/static/pictures.css").text
+
+
+def test_a_pattern_that_is_paused_dropped_some_or_does_not_compile():
+    failed = PATTERN | {"state": "failed", "problem": "unknown column 'x'\n  x > 1\n  ^", "diagram": None, "keys": []}
+    shown = patterns_of(
+        failed | {"name": "a"}, PATTERN | {"name": "b", "state": "paused", "dropped": 5, "version": "3"}
+    )
+    listed = shown.get("/patterns").text
+    assert "paused" in listed
+    assert "unknown column" in listed
+    text = shown.get("/patterns/revenue:a").text
+    assert "This pattern is not matched." in text
+    assert "  ^" in text
+    assert "There is none until the pattern is mended." in text
+    assert "some matches may be missing" in shown.get("/patterns/revenue:b").text
+
+
+def test_the_only_pattern_of_a_job_has_its_name():
+    assert patterns_of(PATTERN | {"name": ""}).get("/patterns/revenue").status_code == 200
+
+
+@pytest.mark.parametrize("bad", [3, {"matches": "many"}, {"diagram": {"boxes": 1}}, {"keys": [{"key": 1}]}])
+def test_a_report_of_no_known_shape_is_left_out(bad):
+    assert "No patterns yet" in patterns_of(bad).get("/patterns").text

@@ -20,15 +20,16 @@ _SPINE_X: Final = _MARGIN + 28.0
 _LANE: Final = 14.0
 _RADIUS: Final = 7.0
 
-_STYLE: Final = """
+_COLOURS: Final = """
 .hp{--hp-ground:#fff;--hp-surface:#f6f9fa;--hp-line:#c5d2d8;--hp-ink:#12222b;--hp-muted:#4d606b;--hp-arrow:#6b808c;
---hp-accent:#0b5d7a;--hp-good:#1b6a43;--hp-good-ground:#dff3e7;--hp-time:#7d4e00;--hp-not:#a8231f;
-font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-size:12.5px}
+--hp-accent:#0b5d7a;--hp-good:#1b6a43;--hp-good-ground:#dff3e7;--hp-time:#7d4e00;--hp-not:#a8231f;max-width:100%;
+height:auto}
 @media (prefers-color-scheme:dark){.hp{--hp-ground:#121d24;--hp-surface:#1a2932;--hp-line:#34495a;--hp-ink:#e5eef3;
 --hp-muted:#9db1bc;--hp-arrow:#8aa1ae;--hp-accent:#6ccbe8;--hp-good:#7cd9a6;--hp-good-ground:#123524;--hp-time:#f2c265;
 --hp-not:#ff9c94}}
 """.replace("\n", "")
-_SHAPES: Final = """
+SHEET: Final = """
+.hp{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-size:12.5px}
 .hp-ground{fill:var(--hp-ground)}.hp-box{fill:var(--hp-surface);stroke:var(--hp-line);stroke-width:1.2}
 .hp-excluded{stroke-dasharray:5 4}.hp-edge{fill:none;stroke:var(--hp-arrow);stroke-width:1.5}
 .hp-relaxed{stroke-dasharray:6 4}.hp-any{stroke-dasharray:1.5 4;stroke-linecap:round;stroke-width:2}
@@ -43,18 +44,21 @@ monospace;font-size:12px}.hp-plain{fill:var(--hp-muted)}.hp-time{fill:var(--hp-t
 _STROKES: Final = {Contiguity.STRICT: "", Contiguity.RELAXED: " hp-relaxed", Contiguity.ANY: " hp-any"}
 
 
-def draw_svg(diagram: Diagram, *, notes: Mapping[int, str] | None = None, colours: str = _STYLE) -> str:
-    """The picture; `notes` stand beside a state's title, by its number, and `colours` is a sheet with others."""
+def draw_svg(diagram: Diagram, *, notes: Mapping[int, str] | None = None, is_alone: bool = True) -> str:
+    """The picture; `notes` stand beside a state's title, by its number.
+
+    One that is not alone is within a page that has `SHEET`, and says which colours are meant by its variables.
+    """
     layout = lay_out(diagram, box_width=40, label_width=34)
-    return _Picture(diagram, layout, notes or {}, colours).draw()
+    return _Picture(diagram, layout, notes or {}, f"<style>{_COLOURS}{SHEET}</style>" if is_alone else "").draw()
 
 
 class _Picture:
-    def __init__(self, diagram: Diagram, layout: Layout, notes: Mapping[int, str], colours: str) -> None:
+    def __init__(self, diagram: Diagram, layout: Layout, notes: Mapping[int, str], style: str) -> None:
         self._diagram = diagram
         self._layout = layout
         self._notes = notes
-        self._colours = colours
+        self._style = style
         widest_note = max((len(note) for note in notes.values()), default=0)
         inside = max(layout.box_width, 14, *(len(one.lines[0]) + 3 + widest_note for one in layout.boxes if one.lines))
         self._side = _MARGIN + inside * _LETTER + 2 * _PAD
@@ -73,8 +77,7 @@ class _Picture:
         width, height = f"{self._width:.0f}", f"{self._height:.0f}"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="hp" role="img" aria-label="{said}" '
-            f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" style="max-width:100%;height:auto">'
-            f"<style>{self._colours}{_SHAPES}</style>"
+            f'viewBox="0 0 {width} {height}" width="{width}" height="{height}">{self._style}'
             f'<rect class="hp-ground" width="{width}" height="{height}" rx="10"/>{"".join(parts)}</svg>'
         )
 

@@ -5,6 +5,7 @@ from headrace.dashboard.pages.events import EVENTS, STORE, STREAM
 from headrace.dashboard.pages.groups import GROUP, GROUPS
 from headrace.dashboard.pages.overview import ALERTS, MAP, OVERVIEW
 from headrace.dashboard.pages.parts import CAPTURES, DERIVED, VIEWS
+from headrace.dashboard.pages.patterns import PATTERN, PATTERNS
 from headrace.dashboard.pages.pipelines import PIPELINE, PIPELINES
 from headrace.dashboard.pages.queues import QUEUE, QUEUES
 from headrace.dashboard.pages.records import RECORDS
@@ -12,5 +13,5 @@ from headrace.dashboard.pages.topics import SCHEMA, TOPIC, TOPICS
 
 PAGES: tuple[Page, ...] = (
     OVERVIEW, TOPICS, RECORDS, SCHEMA, TOPIC, GROUPS, GROUP, QUEUES, QUEUE, EVENTS, STREAM, STORE, MAP, PIPELINES,
-    PIPELINE, CAPTURES, DERIVED, VIEWS, ALERTS,
+    PIPELINE, PATTERNS, PATTERN, CAPTURES, DERIVED, VIEWS, ALERTS,
 )  # fmt: skip
