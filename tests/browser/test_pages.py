@@ -52,6 +52,7 @@ PAGES = {
     "/queues/emails": "emails",
     "/pipelines": "Pipelines",
     "/pipelines/revenue": "revenue",
+    "/patterns": "Patterns",
     "/changes": "Change capture",
     "/derived": "Derived systems",
     "/views": "Views",

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -137,7 +137,7 @@ class Dashboard:
         query = dict(parse_qsl(target.query))
         shown = request.query_params.get("template")
         for pattern, page in self._patterns:
-            match = pattern.fullmatch(target.path)
+            match = pattern.fullmatch(unquote(target.path))  # as the router has it when the page itself is asked for
             if match:
                 asked, viewer = Asked(match.groupdict(), query), self._viewer(request)
 

@@ -69,7 +69,7 @@ class EventStream(Response):
             results = await asyncio.gather(sending, leaving, ending, return_exceptions=True)
         if isinstance(results[0], Exception) and not isinstance(results[0], TimeoutError | OSError):
             raise results[0]
-        if is_ending:
+        if is_ending and results[0] is not None:  # it did not end by itself
             async with asyncio.timeout(1):
                 await send(_LAST)
 

@@ -197,4 +197,4 @@ def _bar(automaton: Automaton, bar: Bar) -> str:
 def _summary(automaton: Automaton) -> str:
     names: Sequence[str] = automaton.variables
     within = automaton.tree.within_us
-    return f"pattern of {', '.join(map(harmless, names))}" + (f" within {in_words(within)}" if within else "")
+    return f"{', '.join(map(harmless, names))}" + (f" within {in_words(within)}" if within else "")

@@ -69,7 +69,7 @@ class _Picture:
         self._height = (layout.height + 1) * _LINE + 2 * _MARGIN
 
     def draw(self) -> str:
-        said = escape(f"{self._diagram.summary}: {len(self._diagram.boxes) - 2} states")
+        said = escape(f"pattern of {self._diagram.summary}: {len(self._diagram.boxes) - 2} states")
         parts = [self._rail(rail) for rail in reversed(self._layout.rails)]
         parts += [self._spine(spine) for spine in self._layout.spines]
         parts += [self._box(number, placed) for number, placed in enumerate(self._layout.boxes)]

@@ -115,7 +115,7 @@ def _latest(cluster: Cluster, topic: str) -> list[ReadRecord]:
     partitions = cluster.partitions(topic)
     stretch = find_stretch(cluster, partitions, Start(StartKind.LAST, SHOWN_MATCHES), committed=True)
     found = [read for group in read_records(cluster, stretch.starts, until=stretch.ends) for read in group]
-    return sorted(found, key=lambda read: read.record.timestamp, reverse=True)[:SHOWN_MATCHES]
+    return sorted(found, key=lambda read: (read.record.timestamp, read.record.offset), reverse=True)[:SHOWN_MATCHES]
 
 
 PATTERNS = Page(
