@@ -297,7 +297,9 @@ class _Parser:
         """The letter that a backslash is in front of."""
         start = self._at
         if start + 1 >= len(self._text):
-            raise InvalidQuery("a backslash is in front of a letter: write \\\\ for itself", self._place(start))
+            raise InvalidQuery(
+                "a backslash is in front of a letter: write \\\\ for itself", self._place(start, start + 1)
+            )
         letter = self._text[start + 1]
         self._at += 2
         if letter == "u" and (code := re.compile("[0-9a-fA-F]{4}").match(self._text, self._at)):

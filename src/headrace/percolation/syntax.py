@@ -233,9 +233,9 @@ def show(node: Node) -> str:
         case Or():
             return _grouped(" OR ".join(_operand(item, signs=True) for item in node.items), node.minimum)
         case Required():
-            return f"+{_operand(node.node)}"
+            return f"+{_operand(node.node, signs=True)}"
         case Not():
-            return f"-{_operand(node.node)}"
+            return f"-{_operand(node.node, signs=True)}"
         case Boosted():
             return f"{_operand(node.node, boosts=False)}^{_number(node.factor)}"
         case Constant():

@@ -1,0 +1,52 @@
+"""The language of queries: what is written is read back, and no text does harm."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.percolation.errors import InvalidQuery
+from headrace.percolation.language import Policy, parse
+from headrace.percolation.reading import read_query
+from headrace.percolation.syntax import show
+from tests.property.percolation_strategies import MAPPING, NODES, QUERIES
+from tests.property.storage_model import examples
+
+PIECES = [
+    "a", "title", ":", "price", "(", ")", "[", "]", "{", "}", " TO ", '"', "~", "^", "@", "2", "%", "*", "?", "/", "\\", "+",
+    "-", "!", " AND ", " OR ", " NOT ", "&&", "||", "<", ">", "=", "within(", "box(", "nested(", "where:", "1,2,3km)", ",",
+    "now-1d", "2030-01-01", "\n", "é", "\x00", "\\u0041", "_exists_:", "*:*", ".",
+]  # fmt: skip
+
+
+@given(node=NODES)
+@examples(500)
+def test_a_query_that_is_written_is_read_back(node):
+    assert parse(show(node), Policy(nesting=64)) == node
+
+
+@given(text=st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=30).map("".join)))
+@examples(1_500)
+def test_any_text_is_a_query_or_refused_with_its_place(text):
+    try:
+        node = parse(text)
+    except InvalidQuery as error:
+        assert "\n" not in error.sentence
+        if error.place is not None:
+            assert error.place.text == text
+            assert 0 <= error.place.start <= error.place.end <= len(text) + 1
+        return
+    assert parse(show(node), Policy(nesting=64)) == node
+    try:
+        read_query(text, MAPPING)
+    except InvalidQuery as error:
+        assert error.place is not None
+
+
+@given(text=QUERIES)
+@examples(300)
+def test_what_is_shown_means_the_same(text):
+    try:
+        query = read_query(text, MAPPING)
+    except InvalidQuery as error:
+        assert "leaves out all" in error.sentence
+        return
+    assert read_query(show(parse(text)), MAPPING, policy=Policy(nesting=64)) == query
