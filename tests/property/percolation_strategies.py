@@ -106,9 +106,8 @@ def _leaves(in_field: bool) -> st.SearchStrategy[Any]:
     )
     if not in_field:
         return st.one_of(common, st.just(syntax.Everything()))
-    functions = st.builds(
-        syntax.Function, st.sampled_from(["within", "box"]), st.lists(st.sampled_from(["1", "-2.5", "3km", ""]), min_size=1).map(tuple)
-    )  # fmt: skip
+    arguments = st.lists(st.sampled_from(["1", "-2.5", "3km", ""]), min_size=1).map(tuple)
+    functions = st.builds(syntax.Function, st.sampled_from(["within", "box"]), arguments)
     return st.one_of(common, functions, st.just(syntax.Present()))
 
 

@@ -97,7 +97,7 @@ def term(text, field="title"):
         ("where:box(53,13,52,14)", GeoBox("where", 53.0, 13.0, 52.0, 14.0)),
         ("tag:*", Exists("tag")),
         ("*:*", MatchAll()),
-        ("parts:nested(name:a AND tag:*)", Nested("parts", Boolean(must=(term("a", "parts.name"), Exists("parts.tag"))))),
+        ("p:nested(name:a AND tag:*)", Nested("p", Boolean(must=(term("a", "p.name"), Exists("p.tag"))))),
         ("other:abc", term("abc", "other")),
         ("other:100", Either((term("100", "other"), Range("other", Scale.NUMBER, 100, 100)))),
         ("other:[1 TO 5]", Range("other", Scale.NUMBER, 1, 5)),
