@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Final
 
-from headrace.cep.errors import InvalidPattern
-from headrace.cep.expressions import TRUE, Expression, conjuncts, deepest_back, is_row_only, show
+from headrace.cep.errors import InvalidPattern, Place
+from headrace.cep.expressions import TRUE, Expression, Fact, conjuncts, deepest_back, is_row_only, show, walk
 from headrace.cep.tree import (
     NEXT,
     Absence,
@@ -127,6 +127,12 @@ class Automaton:
         return self.tree.within_us is not None or any(
             edge.absences or edge.within_us is not None for _, edge in self.edges()
         )
+
+    @property
+    def keeps_numbers(self) -> bool:
+        """Whether the matches of a key are counted."""
+        measured = (part for measure in self.tree.output.measures for part in walk(measure.value))
+        return any(isinstance(part, Fact) and part.name == "MATCH_NUMBER" for part in measured)
 
     @property
     def variables(self) -> tuple[str, ...]:

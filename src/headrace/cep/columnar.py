@@ -1,91 +1,81 @@
 """Patterns over columns: rows of many keys as arrays in, matches as arrays out, partial matches kept as arrays.
 
-Whoever calls it has evaluated the row predicates (`Automaton.row_predicates`) into a mask of bits for each row, has put
-the rows of each key in their order, and has numbered all rows so that numbers rise with that order. It gets back which
-rows, by number, make up which match as which variable. What is kept between calls is a `Kept`: five arrays, a few
-columns each, of the keys of the call only.
+Whoever calls it has evaluated, for each row, the row predicates into a mask of bits and the facts into columns (natively
+in Spark, or by `ColumnarProgram.evaluate`), has put the rows of each key in their order, and has numbered all rows so
+that numbers rise with that order. It gets back which rows, by number, make up which match as which variable. What is
+kept between calls is a `Kept`, of the keys of the call only.
 
-It serves automata whose conditions look at one row at a time, without every-distinct; `ColumnarProgram` refuses others.
+What always holds: the cost of a call is that of its rows and of the partial matches of its keys; no key and no row is
+looked at in Python.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.cep import loops
+from headrace.cep.assembling import Assembler, NotColumnar, Segment
 from headrace.cep.automaton import ACCEPT, Automaton, Edge
-from headrace.cep.errors import CepError, TooManyPartialMatches
-from headrace.cep.loops import Longs
+from headrace.cep.errors import TooManyPartialMatches
+from headrace.cep.expressions import TRUE, Call, Expression, Fact, Literal, walk
+from headrace.cep.kept import Kept, Shelves, Tables
+from headrace.cep.kinds import LONG, Kind, column_of, numbers_of
+from headrace.cep.lanes import NO_NODES, fill, lagged, last_rows, names_of
+from headrace.cep.loops import layout
+from headrace.cep.loops.code import run_nodes, run_rows
+from headrace.cep.loops.keys import step_keys
+from headrace.cep.loops.layout import NEVER, NOT_YET, Longs, Look, Shape
+from headrace.cep.loops.paths import collect, hash_nodes, measure_paths, write_paths
+from headrace.cep.rowwise import Evaluated, RowProgram
 from headrace.cep.stepping import Cap
 from headrace.cep.tree import Contiguity, Skip
 
+__all__ = ["NEVER", "ColumnarProgram", "Evaluated", "Found", "Kept", "NotColumnar", "Shown", "Stepped"]
+
 _MOST_BITS: Final = 62
 _CONTIGUITIES: Final = {
-    Contiguity.STRICT: loops.STRICT,
-    Contiguity.RELAXED: loops.RELAXED,
-    Contiguity.ANY: loops.ANY,
+    Contiguity.STRICT: layout.STRICT,
+    Contiguity.RELAXED: layout.RELAXED,
+    Contiguity.ANY: layout.ANY,
 }
 _SKIPS: Final = {
-    Skip.NONE: loops.SKIP_NONE,
-    Skip.TO_NEXT: loops.SKIP_NEXT,
-    Skip.PAST_LAST: loops.SKIP_PAST,
-    Skip.TO_FIRST: loops.SKIP_FIRST,
-    Skip.TO_LAST: loops.SKIP_LAST,
-    Skip.TO_NONE: loops.SKIP_ALL,
+    Skip.NONE: layout.SKIP_NONE,
+    Skip.TO_NEXT: layout.SKIP_NEXT,
+    Skip.PAST_LAST: layout.SKIP_PAST,
+    Skip.TO_FIRST: layout.SKIP_FIRST,
+    Skip.TO_LAST: layout.SKIP_LAST,
+    Skip.TO_NONE: layout.SKIP_ALL,
 }
-_AT_CAP: Final = {"drop_oldest": loops.DROP_OLDEST, "drop_newest": loops.DROP_NEWEST, "fail": loops.FAIL}
-
-
-class NotColumnar(CepError):
-    """An automaton that cannot be stepped over columns."""
+_AT_CAP: Final = {"drop_oldest": layout.DROP_OLDEST, "drop_newest": layout.DROP_NEWEST, "fail": layout.FAIL}
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The partial matches of some keys; `…_ends[key]` is where those of a key end."""
+class _Call:
+    """The rows of a step, as long as its matches are looked at."""
 
-    runs: Longs
-    run_ends: Longs
-    waiting: Longs
-    waiting_ends: Longs
-    froms: Longs
-    """Rows with a smaller number begin nothing."""
     nodes: Longs
-
-    @staticmethod
-    def nothing(keys: int) -> "Kept":
-        """What is kept of keys that were never seen."""
-        ends = np.zeros(keys, np.int64)
-        return Kept(
-            np.empty((0, loops.R_WIDTH), np.int64),
-            ends,
-            np.empty((0, loops.M_WIDTH), np.int64),
-            ends.copy(),
-            ends.copy(),
-            np.empty((0, loops.N_WIDTH), np.int64),
-        )
-
-    def deadlines_us(self) -> Longs:
-        """When each key has to be looked at though no row comes; `loops.NEVER` if it need not."""
-        found = np.full(len(self.run_ends), loops.NEVER, np.int64)
-        owners = np.repeat(np.arange(len(self.run_ends)), np.diff(self.run_ends, prepend=0))
-        np.minimum.at(found, owners, self.runs[:, loops.R_DEADLINE])
-        return found
+    look: Look
+    texts: pa.Array | None
 
 
 @dataclass(frozen=True)
 class Found:
-    """Matches (or partial matches) of some keys: match i belongs to `keys[i]`, was known at `times_us[i]`, and has the
-    rows `rows[ends[i - 1] : ends[i]]`, taken as `variables[…]` (numbers of `ColumnarProgram.variables`)."""
+    """Matches (or partial matches) of some keys: match i belongs to `keys[i]`, was known at `times_us[i]`, is the
+    `numbers[i]`-th of its key (0 where that is not counted), and has the rows `rows[ends[i - 1] : ends[i]]`, taken as
+    `variables[…]` (numbers of `ColumnarProgram.variables`)."""
 
     keys: Longs
     times_us: Longs
+    numbers: Longs
     ends: Longs
     rows: Longs
     variables: Longs
+    path: Longs = field(repr=False)
+    call: _Call = field(repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -107,47 +97,111 @@ class Stepped:
     """Partial matches that were dropped at the cap."""
 
 
-class ColumnarProgram:
-    """An automaton as arrays, ready for stepping."""
+@dataclass(frozen=True)
+class Shown:
+    """What MATCH_RECOGNIZE shows: of which match each row is (its place in `Found`), which row of the input it is (of
+    ONE ROW PER MATCH the last), and the measures."""
 
-    def __init__(self, automaton: Automaton, cap: Cap | None = None) -> None:
+    matches: Longs
+    rows: Longs
+    measures: pa.RecordBatch
+
+
+class ColumnarProgram:
+    """An automaton as arrays, ready for stepping.
+
+    `schema` is that of the rows; without it only patterns can be served whose conditions look at one row, and whose
+    matches are not shown with measures.
+    """
+
+    def __init__(self, automaton: Automaton, cap: Cap | None = None, *, schema: pa.Schema | None = None) -> None:
         cap = cap or Cap()
-        _require_columnar(automaton)
         tree = automaton.tree
         self.automaton = automaton
+        self.schema = schema
         self.variables = automaton.variables
-        numbers = {name: number for number, name in enumerate(self.variables)}
-        states = np.zeros((len(automaton.states) + 1, loops.S_WIDTH), np.int64)
-        edges: list[list[int]] = []
-        self._bars: list[list[int]] = []
-        self._nexts: list[list[int]] = []
-        self._absences: list[list[int]] = []
-        for number, state in enumerate(automaton.states):
-            ends = [choice for choice, edge in enumerate(state.edges) if edge.is_immediate]
-            mask = automaton.tests[state.test].rows
-            begin = len(edges)
-            edges += [self._edge(edge) for edge in state.edges]
-            states[number] = mask, begin, len(edges), ends[0] if ends else -1, numbers[state.variable]
-        begin = len(edges)
-        edges += [self._edge(edge) for edge in automaton.starts]
-        states[-1] = 0, begin, len(edges), -1, -1
-        skipped = np.array([name in tree.after.variables for name in self.variables], np.bool_)
-        settings = np.zeros(loops.T_WIDTH, np.int64)
-        settings[loops.T_WITHIN] = loops.NEVER if tree.within_us is None else tree.within_us
-        settings[loops.T_SKIP] = _SKIPS[tree.after.skip]
-        settings[loops.T_CHOOSES_ONE] = int(tree.chooses_one)
-        settings[loops.T_CAP] = cap.most
-        settings[loops.T_AT_CAP] = _AT_CAP[cap.choice]
-        self._states = states
-        self._arrays = (
-            states,
-            _table(edges, loops.E_WIDTH),
-            _table(self._bars, 2),
-            _table(self._nexts, 1),
-            _table(self._absences, 2),
-            skipped,
-            settings,
-        )
+        self.row_predicates = automaton.row_predicates
+        self.all_rows = tree.output.all_rows
+        self.keeps_numbers = automaton.keeps_numbers
+        self.back = 0
+        every = tuple(dict.fromkeys([*self.variables, *(test.variable for test in automaton.tests)]))
+        self._numbers = {name: number for number, name in enumerate(every)}
+        self._assembler = Assembler(pa.schema([]) if schema is None else schema, every)
+        self._bits: list[tuple[int, Segment]] = []
+        _require_columnar(automaton, schema)
+        tests = [self._test(number) for number in range(len(automaton.tests))]
+        if len(self.row_predicates) + len(self._bits) > _MOST_BITS:
+            raise NotColumnar(f"the pattern has more than {_MOST_BITS} different conditions")
+        self._measures = [
+            (measure, self._assembler.assemble(measure.value)) for measure in tree.output.measures if schema is not None
+        ]
+        self._distinct = -1
+        if tree.distinct is not None and schema is not None:
+            self._distinct, _ = self._assembler.lane(tree.distinct.value)
+        self._lanes = list(self._assembler.lanes)
+        self.back = max((lane.back for lane in self._lanes), default=0)
+        self.facts: tuple[Expression, ...] = tuple(dict.fromkeys(lane.of for lane in self._lanes))
+        types = {lane.of: found for lane, found in self._assembler.lanes.items()}
+        self.fact_schema = pa.schema([(f"f{at}", types[of].arrow) for at, of in enumerate(self.facts)])
+        self._sources = [self.facts.index(lane.of) for lane in self._lanes]
+        self._tailed = sorted({source for source, lane in zip(self._sources, self._lanes, strict=True) if lane.back})
+        self._shape = self._shape_of(tests, cap)
+        expires_us = None if tree.distinct is None else tree.distinct.expires_us
+        self._shelves = Shelves(
+            pa.schema(
+                [(name, found.arrow) for name, found in zip(
+                    names_of(self._lanes), self._assembler.lanes.values(), strict=True
+                )]
+            ),
+            pa.schema([self.fact_schema.field(at) for at in self._tailed]),
+            list(self._assembler.lanes.values())[self._distinct].arrow if self._distinct >= 0 else None,
+            tree.chooses_one or tree.after.skip is not Skip.NONE,
+            tree.chooses_one or tree.after.skip is not Skip.NONE or self.keeps_numbers,
+            NEVER if expires_us is None else expires_us,
+        )  # fmt: skip
+
+    # --- what callers evaluate
+
+    @cached_property
+    def _rowwise(self) -> RowProgram:
+        if self.schema is None:
+            raise NotColumnar("rows are evaluated by a program that knows their schema")
+        return RowProgram(self.schema, self.row_predicates, self.facts, self.fact_schema)
+
+    @property
+    def predicate_sql(self) -> tuple[str, ...]:
+        """The row predicates as texts for Spark; none of them fails, whatever a row has in it."""
+        return self._rowwise.predicate_sql
+
+    @property
+    def fact_sql(self) -> tuple[str, ...]:
+        return self._rowwise.fact_sql
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that predicates and facts read."""
+        return self._rowwise.columns
+
+    def evaluate(self, rows: pa.RecordBatch) -> Evaluated:
+        """The masks and facts of some rows, without Spark."""
+        return self._rowwise.evaluate(rows)
+
+    # --- what is kept
+
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]:
+        """What has to persist between calls: tables by name."""
+        return self._shelves.schemas()
+
+    def to_tables(self, kept: Kept) -> Tables:
+        return self._shelves.write(kept)
+
+    def from_tables(self, keys: int, tables: Tables) -> Kept:
+        kept = self._shelves.read(keys, tables)
+        hash_nodes(kept.nodes, self._shape.states)
+        return kept
+
+    # --- stepping
 
     def step(
         self,
@@ -156,73 +210,287 @@ class ColumnarProgram:
         rows: Longs,
         times_us: Longs,
         masks: Longs,
+        facts: pa.RecordBatch | None = None,
         *,
         watermark_us: int,
         is_final: bool = False,
     ) -> Stepped:
-        """New rows of some keys, those of key k up to `row_ends[k]`: their numbers, times and predicates as bits.
+        """New rows of some keys, those of key k up to `row_ends[k]`: numbers, times, predicates as bits, and facts.
 
         `is_final`: no rows will come any more.
         """
+        kept = self._prepared(kept)
+        fresh = self._lanes_of(kept, row_ends, rows, facts)
+        assert kept.values is not None
+        columns = [pa.concat_arrays([old, new]) for old, new in zip(kept.values.columns, fresh, strict=True)]
+        look, texts = fill(self._assembler, columns, len(kept.nodes) + len(rows))
+        masks = self._with_bits(masks, look, len(kept.nodes))
+        begun, began_us, began_keys, began = self._values_begun(kept, row_ends, fresh)
         froms = kept.froms.copy()
-        runs, run_ends, waiting, waiting_ends, nodes, matches, match_ends, timed_out, timed_out_ends, counts = (
-            loops.step_keys(
-                *self._arrays, row_ends, rows, times_us, masks, watermark_us, is_final, kept.runs, kept.run_ends,
-                kept.waiting, kept.waiting_ends, froms, kept.nodes,
-            )
+        runs, run_ends, waiting, waiting_ends, nodes, matches, match_ends, timed_out, timed_out_ends, counts = step_keys(
+            self._shape, look, row_ends, rows, times_us, masks, watermark_us, is_final, kept.runs, kept.run_ends,
+            kept.waiting, kept.waiting_ends, froms, kept.nodes, begun, began_us,
         )  # fmt: skip
-        if counts[loops.C_FAILED]:
+        if counts[layout.C_FAILED]:
             raise TooManyPartialMatches(
-                f"a key has {self._arrays[-1][loops.T_CAP]} partial matches, which is the cap: raise it, shorten "
+                f"a key has {self._shape.settings[layout.O_CAP]} partial matches, which is the cap: raise it, shorten "
                 "`within`, or choose to drop some"
             )
-        found = self._describe(nodes, matches, match_ends)
-        over = self._describe(nodes, timed_out, timed_out_ends)
-        held = loops.collect(nodes, runs, waiting)
-        return Stepped(
-            Kept(runs, run_ends, waiting, waiting_ends, froms, held), found, over, int(counts[loops.C_DROPPED])
-        )
+        call = _Call(nodes, look, texts)
+        found = self._describe(call, matches, match_ends, kept.numbers if self.keeps_numbers else None)
+        over = self._describe(call, timed_out, timed_out_ends, None)
+        held, node_keys = collect(nodes, runs, run_ends, waiting, waiting_ends)
+        places = pa.array(held[:, layout.N_PLACE])
+        held[:, layout.N_PLACE] = np.arange(len(held))
+        values = pa.RecordBatch.from_arrays([one.take(places) for one in columns], schema=self._shelves.values)
+        numbers = kept.numbers + np.diff(match_ends, prepend=0) if self.keeps_numbers else kept.numbers
+        after = Kept(
+            runs, run_ends, waiting, waiting_ends, froms, numbers, held, node_keys, values, expires_us=kept.expires_us,
+            tail_ends=kept.tail_ends,
+        )  # fmt: skip
+        after = self._with_tail(after, kept, row_ends, facts)
+        if began is not None:
+            expires_us = kept.expires_us
+            lasts = (began_us != NOT_YET) & ((expires_us == NEVER) | (began_us > watermark_us - expires_us))
+            after = replace(
+                after, began=began.filter(pa.array(lasts)), began_keys=began_keys[lasts], began_us=began_us[lasts]
+            )
+        return Stepped(after, found, over, int(counts[layout.C_DROPPED]))
 
-    def _describe(self, nodes: Longs, found: Longs, key_ends: Longs) -> Found:
+    def _prepared(self, kept: Kept) -> Kept:
+        """What is kept of keys never seen, with the columns of this pattern."""
+        shelves = self._shelves
+        values, tail, began = kept.values, kept.tail, kept.began
+        if values is None:
+            values = pa.RecordBatch.from_arrays(
+                [pa.nulls(len(kept.nodes), one.type) for one in shelves.values], schema=shelves.values
+            )
+        if tail is None and len(shelves.tail):
+            tail = pa.RecordBatch.from_pylist([], schema=shelves.tail)
+        if began is None and shelves.began is not None:
+            began = pa.array([], shelves.began)
+        return replace(kept, values=values, tail=tail, began=began, expires_us=shelves.expires_us)
+
+    def _lanes_of(self, kept: Kept, row_ends: Longs, rows: Longs, facts: pa.RecordBatch | None) -> list[pa.Array]:
+        if not self._lanes:
+            return []
+        if facts is None:
+            facts = pa.RecordBatch.from_pylist([], schema=self.fact_schema)
+        if len(facts) != len(rows):
+            raise ValueError(f"{len(rows)} rows were given with the facts of {len(facts)}")
+        found = []
+        for lane, source in zip(self._lanes, self._sources, strict=True):
+            column = facts.column(source).cast(self.fact_schema.field(source).type)
+            if lane.back:
+                assert kept.tail is not None
+                tail = kept.tail.column(self._tailed.index(source))
+                column = lagged(column, tail, row_ends, kept.tail_ends, lane.back)
+            found.append(column)
+        return found
+
+    def _with_bits(self, masks: Longs, look: Look, first: int) -> Longs:
+        """The masks, with what looks at no other row of the match than the one at hand."""
+        for bit, segment in self._bits:
+            longs, doubles = np.empty(len(masks), np.int64), np.empty(len(masks), np.float64)
+            known = np.empty(len(masks), np.bool_)
+            run_rows(look, segment.begin, segment.end, NO_NODES, self._shape.states, first, longs, doubles, known)
+            masks = masks | ((known & (longs != 0)).astype(np.int64) << bit)
+        return masks
+
+    def _with_tail(self, after: Kept, kept: Kept, row_ends: Longs, facts: pa.RecordBatch | None) -> Kept:
+        if kept.tail is None:
+            return after
+        places, ends = last_rows(row_ends, kept.tail_ends, self.back)
+        columns = []
+        for at, source in enumerate(self._tailed):
+            new = [] if facts is None else [facts.column(source).cast(self.fact_schema.field(source).type)]
+            columns.append(pa.concat_arrays([kept.tail.column(at), *new]).take(pa.array(places)))
+        tail = pa.RecordBatch.from_arrays(columns, schema=self._shelves.tail)
+        return replace(after, tail=tail, tail_ends=ends)
+
+    # --- every-distinct
+
+    def _values_begun(
+        self, kept: Kept, row_ends: Longs, fresh: list[pa.Array]
+    ) -> tuple[Longs, Longs, Longs, pa.Array | None]:
+        """Values by number: of each row its value, when a match began with each, whose it is, and the values."""
+        none = np.empty(0, np.int64)
+        if self._distinct < 0:
+            return none, none, none, None
+        column = pa.concat_arrays([kept.began, fresh[self._distinct]])
+        found = list(self._assembler.lanes.values())[self._distinct]
+        if found.kind is Kind.TEXT:
+            indices = column.dictionary_encode().indices
+            values, known = numbers_of(indices, LONG)
+        else:
+            values, known = numbers_of(column, found)
+        owners = np.repeat(np.arange(len(row_ends)), np.diff(row_ends, prepend=0))
+        pairs = np.stack([np.concatenate([kept.began_keys, owners]), known.astype(np.int64), values], axis=1)
+        pairs[:, 2] *= pairs[:, 1]  # all that is unknown is one value
+        order = np.lexsort((pairs[:, 2], pairs[:, 1], pairs[:, 0]))
+        ordered = pairs[order]
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = np.cumsum(is_new) - 1
+        first = order[is_new]
+        began_us = np.full(len(first), NOT_YET, np.int64)
+        old = len(kept.began_keys)
+        np.maximum.at(began_us, numbers[:old], kept.began_us)
+        return numbers[old:], began_us, pairs[first, 0], column.take(pa.array(first))
+
+    # --- what MATCH_RECOGNIZE shows
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The measures with their types."""
+        return pa.schema([(measure.name, segment.type.arrow) for measure, segment in self._measures])
+
+    def output(self, found: Found) -> Shown:
+        """The rows that the matches of a step are shown as."""
+        call, states = found.call, self._shape.states
+        counts = np.diff(found.ends, prepend=0)
+        lasts = found.path[found.ends - 1] if len(found) else found.path
+        if self.all_rows:
+            is_shown = states[call.nodes[found.path, layout.N_STATE], layout.S_IS_EXCLUDED] == 0
+            matches = np.repeat(np.arange(len(found)), counts)[is_shown]
+            running = found.path[is_shown]
+        else:
+            matches, running = np.arange(len(found)), lasts
+        columns = []
+        for measure, segment in self._measures:
+            # What is final has one value a match.
+            wanted = lasts if measure.is_final or not self.all_rows else running
+            numbers = found.numbers if wanted is lasts else found.numbers[matches]
+            longs, doubles = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.float64)
+            known = np.zeros(len(wanted), np.bool_)
+            run_nodes(
+                call.look, segment.begin, segment.end, call.nodes, states, wanted, numbers, longs, doubles, known
+            )  # fmt: skip
+            column = column_of(longs, doubles, known, segment.type, call.texts)
+            columns.append(column.take(pa.array(matches)) if wanted is lasts and self.all_rows else column)
+        rows = call.nodes[running, layout.N_ROW]
+        if not columns:
+            return Shown(matches, rows, pa.RecordBatch.from_arrays([], schema=pa.schema([])))
+        return Shown(matches, rows, pa.RecordBatch.from_arrays(columns, schema=self.output_schema))
+
+    def _describe(self, call: _Call, found: Longs, key_ends: Longs, numbers: Longs | None) -> Found:
+        nodes, states = call.nodes, self._shape.states
         ends = np.empty(len(found), np.int64)
-        total = loops.measure_paths(nodes, found, ends)
-        rows, variables = np.empty(total, np.int64), np.empty(total, np.int64)
-        loops.write_paths(nodes, found, self._states, ends, rows, variables)
-        keys = np.repeat(np.arange(len(key_ends)), np.diff(key_ends, prepend=0))
-        return Found(keys, found[:, loops.M_TIME].copy(), ends, rows, variables)
+        path = np.empty(measure_paths(nodes, found, ends), np.int64)
+        write_paths(nodes, found, ends, path)
+        counts = np.diff(key_ends, prepend=0)
+        keys = np.repeat(np.arange(len(key_ends)), counts)
+        counted = np.zeros(len(found), np.int64)
+        if numbers is not None:
+            counted = np.arange(len(found)) - np.repeat(key_ends - counts, counts) + numbers[keys] + 1
+        variables = states[nodes[path, layout.N_STATE], layout.S_VARIABLE]
+        return Found(
+            keys, found[:, layout.M_TIME].copy(), counted, ends, nodes[path, layout.N_ROW], variables, path, call
+        )  # fmt: skip
 
-    def _edge(self, edge: Edge) -> list[int]:
-        tests = self.automaton.tests
-        begins = len(self._bars), len(self._nexts), len(self._absences)
-        self._bars += [
-            [tests[bar.test].rows, -1 if bar.unless is None else tests[bar.unless].rows] for bar in edge.bars
-        ]
-        self._nexts += [[tests[test].rows] for test in edge.next_bars]
-        self._absences += [[tests[test].rows, for_us] for test, for_us in edge.absences]
-        is_plain = edge.target != ACCEPT and not (edge.bars or edge.next_bars or edge.absences)
-        return [
-            edge.target,
-            _CONTIGUITIES[edge.contiguity],
-            loops.NEVER if edge.within_us is None else edge.within_us,
-            edge.wait_us,
-            *(begins[0], len(self._bars)),
-            *(begins[1], len(self._nexts)),
-            *(begins[2], len(self._absences)),
-            int(is_plain),
-        ]
+    # --- the automaton as arrays
+
+    def _test(self, number: int) -> tuple[int, int, int, int]:
+        """A test: row predicates as bits, code, variable."""
+        test = self.automaton.tests[number]
+        variable = self._numbers[test.variable]
+        if not test.rest:
+            return test.rows, 0, 0, variable
+        parts = test.rest
+        condition = parts[0] if len(parts) == 1 else Call("and", parts)
+        before = len(self._assembler.code)
+        segment = self._assembler.assemble(condition, test.variable)
+        if segment.type.kind is not Kind.BOOL:  # only what is true passes
+            del self._assembler.code[before:]
+            segment = self._assembler.assemble(Call("and", (Literal(None), TRUE)))
+        if not segment.is_at_hand:
+            return test.rows, segment.begin, segment.end, variable
+        bit = len(self.row_predicates) + len(self._bits)
+        self._bits.append((bit, segment))
+        return test.rows | (1 << bit if bit < _MOST_BITS else 0), 0, 0, variable
+
+    def _shape_of(self, tests: list[tuple[int, int, int, int]], cap: Cap) -> Shape:
+        automaton, tree = self.automaton, self.automaton.tree
+        states = np.zeros((len(automaton.states) + 1, layout.S_WIDTH), np.int64)
+        edges: list[list[int]] = []
+        bars: list[list[int]] = []
+        nexts: list[list[int]] = []
+        absences: list[list[int]] = []
+
+        def add(edge: Edge) -> None:
+            begins = len(bars), len(nexts), len(absences)
+            bars.extend([bar.test, -1 if bar.unless is None else bar.unless] for bar in edge.bars)
+            nexts.extend([test] for test in edge.next_bars)
+            absences.extend([test, for_us] for test, for_us in edge.absences)
+            is_plain = edge.target != ACCEPT and not (edge.bars or edge.next_bars or edge.absences)
+            edges.append(
+                [
+                    edge.target,
+                    _CONTIGUITIES[edge.contiguity],
+                    NEVER if edge.within_us is None else edge.within_us,
+                    edge.wait_us,
+                    *(begins[0], len(bars)),
+                    *(begins[1], len(nexts)),
+                    *(begins[2], len(absences)),
+                    int(is_plain),
+                ]
+            )
+
+        for number, state in enumerate(automaton.states):
+            ends = [choice for choice, edge in enumerate(state.edges) if edge.is_immediate]
+            mask, code, code_end, _ = tests[state.test]
+            begin = len(edges)
+            for edge in state.edges:
+                add(edge)
+            states[number] = (
+                mask, begin, len(edges), ends[0] if ends else -1, self._numbers[state.variable], state.test,
+                int(code < code_end), int(state.is_excluded),
+            )  # fmt: skip
+        begin = len(edges)
+        for edge in automaton.starts:
+            add(edge)
+        states[-1] = 0, begin, len(edges), -1, -1, 0, 0, 0
+        settings = np.zeros(layout.O_WIDTH, np.int64)
+        settings[layout.O_WITHIN] = NEVER if tree.within_us is None else tree.within_us
+        settings[layout.O_SKIP] = _SKIPS[tree.after.skip]
+        settings[layout.O_CHOOSES_ONE] = int(tree.chooses_one)
+        settings[layout.O_CAP] = cap.most
+        settings[layout.O_AT_CAP] = _AT_CAP[cap.choice]
+        settings[layout.O_MERGES] = int(automaton.is_row_only)
+        expires_us = None if tree.distinct is None else tree.distinct.expires_us
+        settings[layout.O_EXPIRES] = NEVER if expires_us is None else expires_us
+        return Shape(
+            states,
+            _table(edges, layout.E_WIDTH),
+            np.array(tests, np.int64).reshape(len(tests), layout.T_WIDTH),
+            _table(bars, 2),
+            _table(nexts, 1),
+            _table(absences, 2),
+            np.array([name in tree.after.variables for name in self._numbers], np.bool_),
+            settings,
+        )
 
 
 def _table(rows: list[list[int]], width: int) -> NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(len(rows), width)
 
 
-def _require_columnar(automaton: Automaton) -> None:
-    looking = next((test for test in automaton.tests if test.rest), None)
-    if looking is not None:
-        raise NotColumnar(f"the condition of {looking.variable} looks at other rows of the match")
-    if automaton.tree.distinct is not None:
-        raise NotColumnar("every-distinct keeps values, not rows")
+def _require_columnar(automaton: Automaton, schema: pa.Schema | None) -> None:
+    if schema is None:
+        looking = next((test for test in automaton.tests if test.rest), None)
+        if looking is not None:
+            raise NotColumnar(f"the condition of {looking.variable} looks at other rows of the match: give a schema")
+        if automaton.tree.distinct is not None:
+            raise NotColumnar("every-distinct keeps values of rows: give a schema")
     if len(automaton.row_predicates) > _MOST_BITS:
         raise NotColumnar(f"the pattern has more than {_MOST_BITS} different conditions")
     if any(len(state.edges) > _MOST_BITS for state in automaton.states):
         raise NotColumnar(f"a state of the pattern has more than {_MOST_BITS} edges")
+    for test in automaton.tests:
+        for part in (one for rest in test.rest for one in walk(rest)):
+            if isinstance(part, Fact) and part.name == "MATCH_NUMBER":
+                raise NotColumnar(
+                    f"the condition of {test.variable} asks for MATCH_NUMBER(), which is known only once there is a "
+                    "match: use it in MEASURES"
+                )

@@ -2,8 +2,9 @@
 
 An expression becomes a function of one row: an `Event`, or a `Taken` (a row of a match, with those before it). Types
 meet as in Spark: a text is read as a number or a time where it meets one, NaN equals itself and is above every number,
-`/` gives a fraction. Where Spark's ANSI mode would fail (a text that is not a number, a division by zero), the result
-is NULL, so nothing that an event has in it makes a matcher fail.
+`/` gives a fraction, whole numbers have 64 bits. Where Spark's ANSI mode would fail (a text that is not a number, a
+division by zero, a whole number that does not fit), the result is NULL, as of Spark's `try_` functions; so nothing that
+an event has in it makes a matcher fail. A value without a time zone is in UTC where it meets one that has one.
 """
 
 import math
@@ -58,6 +59,12 @@ class Taken(Protocol):
 
 # --- values that meet
 
+_TRUTHS: Final = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
+}
+"""Texts that are truth values."""
+
 
 def _aligned(left: Any, right: Any) -> tuple[Any, Any] | None:
     """Two values as they compare; None if they do not."""
@@ -67,16 +74,16 @@ def _aligned(left: Any, right: Any) -> tuple[Any, Any] | None:
             return turned and (turned[1], turned[0])
         try:
             if isinstance(left, bool):
-                return left, {"true": True, "false": False}[right.strip().lower()]
+                return left, _TRUTHS[right.strip().lower()]
             if isinstance(left, int | float | Decimal):
                 return float(left), float(right)
             if isinstance(left, datetime | date):
-                return _moment(left), _moment(datetime.fromisoformat(right))
+                return moment(left), moment(datetime.fromisoformat(right))
         except (ValueError, KeyError, OverflowError):
             return None
         return None
     if isinstance(left, date) and isinstance(right, date):
-        return _moment(left), _moment(right)
+        return moment(left), moment(right)
     if isinstance(left, int | float | Decimal) and isinstance(right, int | float | Decimal):
         try:
             return float(left), float(right)
@@ -85,7 +92,8 @@ def _aligned(left: Any, right: Any) -> tuple[Any, Any] | None:
     return (left, right) if type(left) is type(right) else None
 
 
-def _moment(value: date) -> datetime:
+def moment(value: date) -> datetime:
+    """A time with its zone; of a date its midnight."""
     if not isinstance(value, datetime):
         return datetime.combine(value, time(), UTC)
     return value if value.tzinfo else value.replace(tzinfo=UTC)
@@ -133,20 +141,37 @@ def _arithmetic(run: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
             kinds = {type(left), type(right)}
             if str in kinds or kinds == {Decimal, float}:
                 left, right = float(left), float(right)
-            return run(left, right)
+            elif date in kinds or datetime in kinds:
+                left, right = (moment(one) if type(one) is datetime else one for one in (left, right))
+            return _fitting(run(left, right))
         except (TypeError, ValueError, ArithmeticError):
             return None
 
     return compute
 
 
+_LEAST: Final = -(2**63)
+_MOST: Final = 2**63 - 1
+
+
+def _fitting(value: Any) -> Any:
+    """NULL for a whole number of more than 64 bits."""
+    return None if type(value) is int and not _LEAST <= value <= _MOST else value
+
+
 def _divide(left: Any, right: Any) -> Any:
-    return None if right == 0 else left / right
+    if isinstance(right, int | float | Decimal) and right == 0:
+        return None
+    if isinstance(left, int) and isinstance(right, int):
+        return float(left) / float(right)
+    return left / right
 
 
 def _divide_whole(left: Any, right: Any) -> Any:
     if right == 0:
         return None
+    if isinstance(left, float) or isinstance(right, float):
+        return int(left / right)
     quotient = abs(left) // abs(right)
     return int(quotient if (left < 0) == (right < 0) else -quotient)
 
@@ -156,7 +181,7 @@ def _remainder(left: Any, right: Any) -> Any:
     if right == 0:
         return None
     if isinstance(left, float) or isinstance(right, float):
-        return math.fmod(left, right)
+        return math.fmod(left, right) if math.isfinite(left) and right == right else math.nan
     rest = abs(left) % abs(right)
     return rest if left >= 0 else -rest
 
@@ -184,9 +209,9 @@ def _rlike(value: Any, pattern: Any) -> Any:
 
 def _substring(text: Any, start: Any, length: Any = None) -> Any:
     text = str(text)
-    begin = start - 1 if start > 0 else max(0, len(text) + start) if start < 0 else 0
+    begin = start - 1 if start > 0 else len(text) + start if start < 0 else 0
     end = len(text) if length is None else begin + max(0, length)
-    return text[begin:end]
+    return text[max(0, begin) : max(0, end)]
 
 
 def _round(value: Any, digits: Any = 0) -> Any:
@@ -223,13 +248,13 @@ CASTS: Final = {
 def _cast(value: Any, target: str) -> Any:
     try:
         if target == "int":
-            return int(Decimal(value)) if isinstance(value, str) else int(value)
+            return _fitting(int(value))
         if target == "double":
             return float(value)
         if target == "decimal":
             return Decimal(str(value))
         if target == "boolean":
-            return {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else bool(value)
+            return _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else bool(value)
         if target == "timestamp":
             return datetime.fromisoformat(value) if isinstance(value, str) else value
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -240,11 +265,68 @@ def _cast(value: Any, target: str) -> Any:
 def _guarded(run: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(*args: Any) -> Any:
         try:
-            return run(*args)
+            return _fitting(run(*args))
         except (TypeError, ValueError, ArithmeticError, AttributeError):
             return None
 
     return guarded
+
+
+def _of_fraction(run: Callable[..., float]) -> Callable[..., Any]:
+    """A function of fractions, which is NaN where it has no value, as in Java."""
+
+    def compute(*args: Any) -> Any:
+        try:
+            given = [float(one) for one in args]
+        except (TypeError, ValueError, OverflowError):
+            return None
+        try:
+            return run(*given)
+        except ValueError:
+            return math.nan
+
+    return compute
+
+
+def _exp(value: float) -> float:
+    try:
+        return math.exp(value)
+    except OverflowError:
+        return math.inf
+
+
+def _power(base: float, exponent: float) -> float:
+    if abs(base) == 1.0 and not math.isfinite(exponent):
+        return math.nan
+    is_odd = exponent % 2 == 1 if math.isfinite(exponent) else False
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and is_odd else math.inf
+    except ValueError:
+        if base == 0:
+            return math.copysign(math.inf, base) if is_odd else math.inf
+        return math.nan
+
+
+def _logarithm(run: Callable[[float], float]) -> Callable[..., Any]:
+    """NULL of nothing and of what is less."""
+    compute = _of_fraction(run)
+    return lambda value: None if (found := compute(value)) is None or float(value) <= 0 else found
+
+
+def _hyperbolic(run: Callable[[float], float], below: float) -> Callable[[float], float]:
+    def compute(value: float) -> float:
+        try:
+            return run(value)
+        except OverflowError:
+            return math.inf if value > 0 else below
+
+    return compute
+
+
+def _sign(value: float) -> float:
+    return value if value != value else float((value > 0) - (value < 0))
 
 
 @dataclass(frozen=True)
@@ -257,21 +339,45 @@ class Function:
 
 FUNCTIONS: Final[Mapping[str, Function]] = {
     "abs": Function(_guarded(abs), (1, 1)),
+    "acos": Function(_of_fraction(math.acos), (1, 1)),
+    "asin": Function(_of_fraction(math.asin), (1, 1)),
+    "atan": Function(_of_fraction(math.atan), (1, 1)),
+    "atan2": Function(_of_fraction(math.atan2), (2, 2)),
+    "cbrt": Function(_of_fraction(math.cbrt), (1, 1)),
     "ceil": Function(_guarded(math.ceil), (1, 1)),
     "coalesce": Function(lambda *values: next((value for value in values if value is not None), None), (1, 255), False),
     "concat": Function(lambda *values: "".join(map(str, values)), (1, 255)),
-    "exp": Function(_guarded(math.exp), (1, 1)),
+    "cos": Function(_of_fraction(math.cos), (1, 1)),
+    "cosh": Function(_of_fraction(_hyperbolic(math.cosh, math.inf)), (1, 1)),
+    "degrees": Function(_of_fraction(math.degrees), (1, 1)),
+    "exp": Function(_of_fraction(_exp), (1, 1)),
     "floor": Function(_guarded(math.floor), (1, 1)),
     "greatest": Function(_extreme(1), (2, 255), False),
+    "hypot": Function(_of_fraction(math.hypot), (2, 2)),
     "least": Function(_extreme(-1), (2, 255), False),
     "length": Function(_guarded(len), (1, 1)),
-    "ln": Function(_guarded(math.log), (1, 1)),
+    "ln": Function(_logarithm(math.log), (1, 1)),
+    "log10": Function(_logarithm(math.log10), (1, 1)),
+    "log2": Function(_logarithm(math.log2), (1, 1)),
     "lower": Function(lambda value: str(value).lower(), (1, 1)),
-    "nullif": Function(lambda left, right: None if _comparison(operator.eq)(left, right) else left, (2, 2)),
-    "power": Function(_guarded(lambda base, exponent: float(base) ** float(exponent)), (2, 2)),
+    "nullif": Function(
+        lambda left, right: (
+            None if left is None or (right is not None and _comparison(operator.eq)(left, right)) else left
+        ),
+        (2, 2),
+        False,
+    ),
+    "pi": Function(lambda: math.pi, (0, 0)),
+    "power": Function(_of_fraction(_power), (2, 2)),
+    "radians": Function(_of_fraction(math.radians), (1, 1)),
     "round": Function(_guarded(_round), (1, 2)),
-    "sqrt": Function(_guarded(math.sqrt), (1, 1)),
+    "sign": Function(_of_fraction(_sign), (1, 1)),
+    "sin": Function(_of_fraction(math.sin), (1, 1)),
+    "sinh": Function(_of_fraction(_hyperbolic(math.sinh, -math.inf)), (1, 1)),
+    "sqrt": Function(_of_fraction(math.sqrt), (1, 1)),
     "substring": Function(_guarded(_substring), (2, 3)),
+    "tan": Function(_of_fraction(math.tan), (1, 1)),
+    "tanh": Function(_of_fraction(math.tanh), (1, 1)),
     "trim": Function(lambda value: str(value).strip(" "), (1, 1)),
     "upper": Function(lambda value: str(value).upper(), (1, 1)),
 }
@@ -295,6 +401,11 @@ _STRICT: Final[Mapping[str, Callable[..., Any]]] = {
     "cast": _cast,
     **{name: function.run for name, function in FUNCTIONS.items() if function.is_strict},
 }
+
+
+def as_key(value: Any) -> Any:
+    """A value as it is told apart from others: NaN is one value."""
+    return math.nan if _is_nan(value) else value
 
 
 # --- functions of a row
@@ -486,7 +597,10 @@ def _compile_aggregate(aggregate: Aggregate) -> Evaluate:
         found = [value for one in mine if (value := of(one)) is not None]
         found.reverse()  # sums of fractions depend on the order
         if aggregate.is_distinct:
-            found = list(dict.fromkeys(found))
+            first: dict[Any, Any] = {}
+            for value in found:
+                first.setdefault(as_key(value), value)
+            found = list(first.values())
         if name == "count":
             return len(found)
         if not found:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from headrace.cep.automaton import ACCEPT, Automaton, Edge
 from headrace.cep.evaluation import Evaluate, compile_expression
-from headrace.cep.expressions import Fact, walk
 from headrace.cep.match import Event, Taken
 from headrace.cep.tree import Contiguity
 
@@ -56,11 +55,7 @@ class Program:
         self.merges = automaton.is_row_only
         """Runs of one attempt in one state have the same future: the preferred one is enough to choose one match."""
         self.distinct = None if tree.distinct is None else compile_expression(tree.distinct.value)
-        self.keeps_numbers = any(
-            isinstance(part, Fact) and part.name == "MATCH_NUMBER"
-            for measure in tree.output.measures
-            for part in walk(measure.value)
-        )
+        self.keeps_numbers = automaton.keeps_numbers
         self.has_deadlines = automaton.has_deadlines
 
     def may_begin(self, event: Event) -> bool:

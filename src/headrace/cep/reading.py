@@ -267,6 +267,15 @@ class _Reader:
 
     # --- functions
 
+    def _read_log(self, node: Any) -> Expression:
+        first = self.read(node.this)
+        if node.expression is None:
+            return Call("ln", (first,))
+        of = self.read(node.expression)
+        if first in (Literal(2), Literal(10)):
+            return Call("log2" if first == Literal(2) else "log10", (of,))
+        return Call("/", (Call("ln", (of,)), Call("ln", (first,))))
+
     def _read_anonymous(self, node: Any) -> Expression:
         name = str(node.this).upper()
         if name in ("PREV", "FIRST", "LAST"):
@@ -379,7 +388,7 @@ def _column_class() -> Any:
 
 
 def _number(text: str) -> int | float:
-    if text.isdigit():
+    if text.isdigit() and int(text) < 2**63:
         return int(text)
     return float(text)
 

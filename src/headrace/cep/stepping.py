@@ -17,6 +17,7 @@ from typing import Final
 
 from headrace.cep.automaton import ACCEPT
 from headrace.cep.errors import TooManyPartialMatches
+from headrace.cep.evaluation import as_key
 from headrace.cep.match import Event, Taken, Values, path
 from headrace.cep.program import Program, Step
 from headrace.cep.tree import Skip
@@ -171,7 +172,7 @@ class KeyRuns:
         distinct = program.automaton.tree.distinct
         assert distinct is not None
         assert program.distinct is not None
-        value = program.distinct(event)
+        value = as_key(program.distinct(event))
         began_us = self._began.get(value)
         if began_us is not None and (distinct.expires_us is None or event.time_us < began_us + distinct.expires_us):
             return False

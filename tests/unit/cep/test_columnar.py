@@ -5,7 +5,7 @@ import pytest
 
 from headrace.cep.columnar import ColumnarProgram, Kept, NotColumnar
 from headrace.cep.errors import TooManyPartialMatches
-from headrace.cep.loops import NEVER
+from headrace.cep.columnar import NEVER
 from headrace.cep.pattern import Pattern
 from headrace.cep.stepping import Cap
 
