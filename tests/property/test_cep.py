@@ -1,8 +1,12 @@
 """The plain matcher against the definition, on patterns and rows of any kind."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -11,6 +15,7 @@ from headrace.cep.checking import check
 from headrace.cep.columnar import ColumnarProgram, Kept
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.match import Event, Taken, path
+from headrace.cep.matcher import Describer
 from headrace.cep.program import Program
 from headrace.cep.reading import Scope, read_expression
 from headrace.cep.stepping import Cap, Counts, Emitted, KeyRuns
@@ -20,9 +25,12 @@ from headrace.cep.tree import (
     Alternation,
     Contiguity,
     Distinct,
+    Exclusion,
     Greed,
     Link,
+    Measure,
     Node,
+    Output,
     PatternTree,
     Permutation,
     Repeat,
@@ -46,7 +54,28 @@ LOOKING_BACK = [
     "x = 1 AND COUNT(*) > 1",
     "PREV(LAST(a.x), 2) = x",
     "b.x = x OR x = 2",
+    "s > LAST(a.s) OR s = FIRST(b.s)",
+    "AVG(y) >= 0.5 AND y IS NOT NULL",
+    "COUNT(DISTINCT b.x) < 2 OR SUM(DISTINCT x) = 3",
+    "CASE WHEN x > a.x THEN x * 2 ELSE y END > MIN(y)",
+    "coalesce(LAST(b.y, 1), x) <= greatest(x, FIRST(a.x, 1))",
+    "sqrt(pow(x - a.x, 2) + sin(a.y)) < 1.5",
+    "t - FIRST(t) < INTERVAL 4 MICROSECONDS",
+    "PREV(s) <> s",
+    "x = 2 OR PREV(x, 2) IS NULL",
+    "lower(a.s) = s AND x % 2 = a.x % 2",
+    "nullif(x, a.x) IS NULL OR x div 2 = b.x",
+    "MAX(a.s) >= s AND a.x <=> b.x",
+    "x IN (a.x, b.x + 1, PREV(b.x))",
+    "-x / a.x > -2 OR abs(y - b.y) > 0.25",
 ]
+SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.float64()), ("s", pa.string()), ("t", pa.timestamp("us", "UTC"))])
+
+
+def values_of(x: int, time_us: int) -> dict[str, object]:
+    """The columns of a row; all come from one number, so that rows stay small."""
+    at = datetime(2030, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+    return {"x": x if x < 3 else None, "y": [0.5, math.nan, None, 1.5][x], "s": ["b", "a", "B", None][x], "t": at}
 
 
 def condition_of(name: str, text: str):
@@ -124,7 +153,7 @@ afters = st.sampled_from(
 distincts = st.sampled_from(
     [None, None, None, Distinct(condition_of("a", "x % 2")), Distinct(condition_of("a", "x"), 3)]
 )
-rows = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=7)
+rows = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=7)
 
 
 def after_match(skip: Skip) -> AfterMatch:
@@ -159,7 +188,7 @@ def events_of(given_rows: Sequence[tuple[int, int]], back: int) -> list[Event]:
     time_us = 0
     for number, (x, gap) in enumerate(given_rows):
         time_us += gap
-        event = Event({"x": x}, time_us, number)
+        event = Event(values_of(x, time_us), time_us, number)
         event.before = tuple(earlier.values for earlier in reversed(events[max(0, number - back) : number]))
         events.append(event)
     return events
@@ -214,30 +243,38 @@ def test_partial_matches_whose_window_is_over_are_handed_out(tree, given_rows):
     assert {rows_of(taken) for taken, _ in emitted.timed_out} - complete == Reference(tree, events).timed_out()
 
 
-def masks_of(program: Program, events: Sequence[Event]) -> list[int]:
-    return [
-        sum(1 << bit for bit, predicate in enumerate(program.predicates) if predicate(event) is True)
-        for event in events
-    ]
+def batch_of(events: Sequence[Event]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(event.values) for event in events], schema=SCHEMA)
 
 
-def run_columns(tree: PatternTree, keys: Sequence[Sequence[tuple[int, int]]], cuts: Sequence[int]):
+def run_columns(tree: PatternTree, keys: Sequence[Sequence[tuple[int, int]]], cuts: Sequence[int], is_stored: bool):
     """The matches of several keys by the compiled loops, rows given in several calls; and those of the matcher."""
     program = program_of(tree)
-    columnar = ColumnarProgram(program.automaton, Cap(3_000))
+    columnar = ColumnarProgram(program.automaton, Cap(3_000), schema=SCHEMA)
     events = [events_of(one, 0) for one in keys]
     kept = Kept.nothing(len(keys))
-    found, over = [[] for _ in keys], [[] for _ in keys]
+    found, over, shown = [[] for _ in keys], [[] for _ in keys], [[] for _ in keys]
     bounds = [*sorted(cuts), 100]
     for begin, end in zip([-1, *bounds], bounds, strict=False):
         now = [[event for event in one if begin < event.time_us <= end] for one in events]
         flat = [event for one in now for event in one]
+        evaluated = columnar.evaluate(batch_of(flat))
+        if is_stored:
+            tables = columnar.to_tables(kept)
+            assert {name: rows.schema for name, (_, rows) in tables.items()} == columnar.tables
+            # Rows come back in any order.
+            turned = {
+                name: (owners[::-1], rows.take(pa.array(range(len(rows))[::-1], pa.int64())))
+                for name, (owners, rows) in tables.items()
+            }
+            kept = columnar.from_tables(len(keys), turned)
         stepped = columnar.step(
             kept,
             np.cumsum([len(one) for one in now]),
             np.array([event.number for event in flat], np.int64),
             np.array([event.time_us for event in flat], np.int64),
-            np.array(masks_of(program, flat), np.int64),
+            evaluated.masks,
+            evaluated.facts,
             watermark_us=end + 1,
             is_final=end == 100,
         )
@@ -246,13 +283,74 @@ def run_columns(tree: PatternTree, keys: Sequence[Sequence[tuple[int, int]]], cu
         for target, source in ((found, stepped.matches), (over, stepped.timed_out)):
             for key, at_us, taken in source:
                 target[key].append((tuple((columnar.variables[name], number) for name, number in taken), at_us))
+        output = columnar.output(stepped.matches)
+        rows = zip(output.matches.tolist(), output.rows.tolist(), output.measures.to_pylist(), strict=True)
+        for match, row, measures in rows if tree.output.measures else ():
+            shown[stepped.matches.keys[match]].append((row, measures))
     assert len(kept.runs) == len(kept.waiting) == len(kept.nodes) == 0
     plain = [run(program, one) for one in events]
     expected = [[(rows_of(taken), at_us) for taken, at_us in one.matches] for one in plain]
     expected_over = [[(rows_of(taken), at_us) for taken, at_us in one.timed_out] for one in plain]
-    return (found, over), (expected, expected_over)
+    expected_shown = [shown_by(program, one) for one in plain]
+    return (found, over, spelled(shown)), (expected, expected_over, spelled(expected_shown))
 
 
+def spelled(shown: object) -> str:
+    """Values by their spelling: 1 is not 1.0, and NaN is NaN."""
+    if isinstance(shown, list | tuple):
+        return "[" + ", ".join(map(spelled, shown)) + "]"
+    if isinstance(shown, dict):
+        return "{" + ", ".join(f"{name}: {spelled(value)}" for name, value in shown.items()) + "}"
+    return shown.isoformat() if isinstance(shown, datetime) else repr(shown)
+
+
+def shown_by(program: Program, emitted: Emitted) -> list[tuple[int, dict[str, object]]]:
+    """The rows that the matcher shows: their numbers, and the measures."""
+    output = program.automaton.tree.output
+    if not output.measures:
+        return []
+    describe = Describer(program, ())
+    found = []
+    for number, (taken, at_us) in enumerate(emitted.matches, start=1):
+        match = describe((), taken, at_us, number)
+        states = program.automaton.states
+        rows = (
+            [row for row in path(taken) if not states[row.state].is_excluded] if output.all_rows else [path(taken)[-1]]
+        )
+        names = [measure.name for measure in output.measures]
+        found += [
+            (row.event.number, {name: values[name] for name in names})
+            for row, values in zip(rows, match.output, strict=True)
+        ]
+    return found
+
+
+MEASURES = [
+    "CLASSIFIER()",
+    "MATCH_NUMBER()",
+    "FIRST(a.x)",
+    "LAST(s, 1)",
+    "SUM(x) + COUNT(*)",
+    "AVG(a.y)",
+    "MAX(s)",
+    "MIN(b.t)",
+    "COUNT(DISTINCT x)",
+    "PREV(y)",
+    "x > a.x",
+    "LAST(t) - FIRST(t)",
+    "upper(c.s)",
+]
+outputs = st.builds(
+    lambda measures, all_rows: Output(
+        tuple(
+            Measure(f"m{number}", read_expression(text, Scope(SCOPE)), is_final or not all_rows)
+            for number, (text, is_final) in enumerate(measures)
+        ),
+        all_rows,
+    ),
+    st.lists(st.tuples(st.sampled_from(MEASURES), st.booleans()), max_size=4),
+    st.booleans(),
+)
 row_only = nodes(ROW_CONDITIONS, links, True)
 columnar_trees = st.builds(
     lambda root, within, skip: PatternTree(root, within, after_match(skip)),
@@ -267,10 +365,46 @@ columnar_trees = st.builds(
 )
 
 
-@given(columnar_trees, st.lists(rows, min_size=1, max_size=3), st.lists(st.integers(0, 14), max_size=3))
+@given(columnar_trees, st.lists(rows, min_size=1, max_size=3), st.lists(st.integers(0, 14), max_size=3), st.booleans())
+@examples(500)
+def test_compiled_loops_find_what_the_matcher_finds(tree, keys, cuts, is_stored):
+    ours, expected = run_columns(tree, keys, cuts, is_stored)
+    assert ours == expected
+
+
+looking_back = st.builds(
+    lambda root, within, skip, distinct: PatternTree(root, within, after_match(skip), False, distinct),
+    nodes(ROW_CONDITIONS + LOOKING_BACK, links, True),
+    st.none() | st.integers(1, 12),
+    afters,
+    distincts | st.just(Distinct(condition_of("a", "s"), 2)),
+)
+in_sql_with_measures = st.builds(
+    lambda tree, output, excluded: replace(
+        tree, root=SequenceNode(((Link(), tree.root), (Link(), Exclusion(excluded)))), output=output
+    ),
+    in_sql,
+    outputs,
+    variables(ROW_CONDITIONS),
+) | st.builds(lambda tree, output: replace(tree, output=output), in_sql, outputs)
+
+
+@given(looking_back, st.lists(rows, min_size=1, max_size=3), st.lists(st.integers(0, 14), max_size=3), st.booleans())
 @examples(1000)
-def test_compiled_loops_find_what_the_matcher_finds(tree, keys, cuts):
-    ours, expected = run_columns(tree, keys, cuts)
+def test_compiled_conditions_look_at_earlier_rows_as_the_matcher_does(tree, keys, cuts, is_stored):
+    ours, expected = run_columns(tree, keys, cuts, is_stored)
+    assert ours == expected
+
+
+@given(
+    in_sql_with_measures,
+    st.lists(rows, min_size=1, max_size=3),
+    st.lists(st.integers(0, 14), max_size=3),
+    st.booleans(),
+)
+@examples(1000)
+def test_compiled_measures_are_the_matchers(tree, keys, cuts, is_stored):
+    ours, expected = run_columns(tree, keys, cuts, is_stored)
     assert ours == expected
 
 

@@ -87,7 +87,7 @@ class Matcher:
             distinct = self._program.automaton.tree.distinct
             if distinct is not None and distinct.expires_us is not None:
                 raise InvalidPattern("values that expire need the column of the event time: name it with time=")
-        self._describe = _Describer(self._program, self._key)
+        self._describe = Describer(self._program, self._key)
 
     # --- events
 
@@ -243,7 +243,7 @@ class Matcher:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class _Describer:
+class Describer:
     """Matches as they are handed out, with the measures of a pattern in SQL."""
 
     def __init__(self, program: Program, key: tuple[str, ...]) -> None:

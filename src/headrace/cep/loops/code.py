@@ -245,7 +245,7 @@ def run_long(look: Look, at: int, what: int, left: int, right: int) -> None:
             flags[at] = False
         elif left == -1:
             found = -right
-    elif what == NEGATE or what == ABSOLUTE:
+    elif what in (NEGATE, ABSOLUTE):
         found = -left if what == NEGATE or left < 0 else left
         if left == LEAST_LONG:
             flags[at] = False
@@ -283,7 +283,7 @@ def run_double(look: Look, at: int, what: int, left: float, right: float) -> Non
     elif what == DIVIDE_D:
         doubles[at] = left / right
     elif what == REMAINDER_D:
-        doubles[at] = math.fmod(left, right)
+        doubles[at] = np.fmod(left, right)
     else:
         to_long(look, at, left / right)
 
@@ -305,7 +305,7 @@ def run_function(look: Look, at: int, what: int, value: float, other: float) -> 
         found = math.sqrt(value) if value >= 0.0 else np.nan
     elif what == EXP:
         found = math.exp(value)
-    elif what == LN or what == LOG10 or what == LOG2:
+    elif what in (LN, LOG10, LOG2):
         found = 0.0
         if value <= 0.0:
             look.flags[at] = False
@@ -314,7 +314,7 @@ def run_function(look: Look, at: int, what: int, value: float, other: float) -> 
         elif what == LOG10:
             found = math.log10(value)
         else:
-            found = math.log2(value)
+            found = np.log2(value)
     elif what == SIN:
         found = math.sin(value)
     elif what == COS:
@@ -344,7 +344,7 @@ def run_function(look: Look, at: int, what: int, value: float, other: float) -> 
     elif what == ATAN2:
         found = math.atan2(value, other)
     elif what == HYPOT:
-        found = math.hypot(value, other)
+        found = np.hypot(value, other)
     else:
         found = math.pow(value, other)
         if abs(value) == 1.0 and (other != other or abs(other) == np.inf):
@@ -362,7 +362,7 @@ def run(
         what, a, b, c = code[begin + at, 0], code[begin + at, 1], code[begin + at, 2], code[begin + at, 3]
         if what <= MATCH_NUMBER:
             flags[at] = True
-            if what == LOAD or what == FROM_FIRST or what == FROM_LAST:
+            if what in (LOAD, FROM_FIRST, FROM_LAST):
                 there = place
                 if what != LOAD:
                     there = find_row(look, nodes, states, node, place, variable, b, c, what == FROM_FIRST)
@@ -448,7 +448,7 @@ def run(
                 chosen = b if known and longs[a] != 0 else c
             elif what == COALESCE or not (known and flags[b]):
                 chosen = a if known else b
-            elif what == GREATEST or what == LEAST:
+            elif what in (GREATEST, LEAST):
                 chosen = b if (longs[b] > longs[a] if what == GREATEST else longs[b] < longs[a]) else a
             else:
                 compared = compare_doubles(doubles[b], doubles[a])

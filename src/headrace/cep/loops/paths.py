@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from headrace.cep.loops.arrays import copy_row
 from headrace.cep.loops.layout import (
     M_NODE,
     N_HASH,
