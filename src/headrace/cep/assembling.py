@@ -4,8 +4,8 @@ What code reads of a row are lanes: the value of a column, or of an expression o
 for (functions of texts), or either of a row that lies some rows before it. Lanes are filled for all rows of a call
 before the automaton sees them, so a row that a partial match took is looked at again without any Python.
 
-What always holds: code finds what `evaluation.py` finds, where whole numbers of 64 bits (and decimals of 18 digits) hold
-the result; beyond them it is NULL. Values of different numeric types that meet in CASE or COALESCE are fractions.
+What always holds: code finds what `evaluation.py` finds, where whole numbers of 64 bits (and decimals of 18 digits)
+hold the result; beyond them it is NULL. Values of different numeric types that meet in CASE or COALESCE are fractions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -250,11 +250,8 @@ class _Writer:
             found, value = TIME, (moment(value) - _EPOCH) // timedelta(microseconds=1)
         elif isinstance(value, timedelta):
             found, value = SPAN, value // timedelta(microseconds=1)
-        elif (
-            isinstance(value, Decimal) and value.is_finite() and abs(value) < 10**9 and value.as_tuple().exponent >= -9
-        ):  # type: ignore[operator]
-            scale = max(0, -int(value.as_tuple().exponent))
-            found, value = Type(Kind.DECIMAL, pa.decimal128(18, scale)), int(value.scaleb(scale))
+        elif isinstance(value, Decimal) and value.is_finite() and abs(value) < 10**9 and _scale(value) <= 9:
+            found, value = Type(Kind.DECIMAL, pa.decimal128(18, _scale(value))), int(value.scaleb(_scale(value)))
         else:
             raise _Foreign
         return self._emit(found, op.CONSTANT, self._place(found, value))
@@ -592,6 +589,10 @@ def _pushed_down(call: Call) -> Expression:
         raise _Foreign
     of = Call(call.name, tuple(one.of if isinstance(one, At) else one for one in call.args))
     return replace(ats[0], of=of)
+
+
+def _scale(value: Decimal) -> int:
+    return max(0, -int(value.as_tuple().exponent))
 
 
 def _decimal(scale: int) -> Type:

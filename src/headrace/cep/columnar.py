@@ -1,9 +1,9 @@
 """Patterns over columns: rows of many keys as arrays in, matches as arrays out, partial matches kept as arrays.
 
-Whoever calls it has evaluated, for each row, the row predicates into a mask of bits and the facts into columns (natively
-in Spark, or by `ColumnarProgram.evaluate`), has put the rows of each key in their order, and has numbered all rows so
-that numbers rise with that order. It gets back which rows, by number, make up which match as which variable. What is
-kept between calls is a `Kept`, of the keys of the call only.
+Whoever calls it has evaluated, for each row, the row predicates into a mask of bits and the facts into columns
+(natively in Spark, or by `ColumnarProgram.evaluate`), has put the rows of each key in their order, and has numbered all
+rows so that numbers rise with that order. It gets back which rows, by number, make up which match as which variable.
+What is kept between calls is a `Kept`, of the keys of the call only.
 
 What always holds: the cost of a call is that of its rows and of the partial matches of its keys; no key and no row is
 looked at in Python.
@@ -186,6 +186,21 @@ class ColumnarProgram:
         """The masks and facts of some rows, without Spark."""
         return self._rowwise.evaluate(rows)
 
+    @cached_property
+    def relevant_masks(self) -> tuple[int, ...] | None:
+        """A row matters only if its mask has all bits of one of these; None: every row may matter.
+
+        What does not matter may be left out before it is put in order: it would neither be taken nor end anything.
+        """
+        automaton = self.automaton
+        if self.back or any(
+            edge.next_bars or (source is not None and edge.target != ACCEPT and edge.contiguity is Contiguity.STRICT)
+            for source, edge in automaton.edges()
+        ):
+            return None
+        masks = {test.rows for test in automaton.tests}
+        return None if 0 in masks else tuple(sorted(masks))
+
     # --- what is kept
 
     @property
@@ -227,9 +242,11 @@ class ColumnarProgram:
         masks = self._with_bits(masks, look, len(kept.nodes))
         begun, began_us, began_keys, began = self._values_begun(kept, row_ends, fresh)
         froms = kept.froms.copy()
-        runs, run_ends, waiting, waiting_ends, nodes, matches, match_ends, timed_out, timed_out_ends, counts = step_keys(
-            self._shape, look, row_ends, rows, times_us, masks, watermark_us, is_final, kept.runs, kept.run_ends,
-            kept.waiting, kept.waiting_ends, froms, kept.nodes, begun, began_us,
+        runs, run_ends, waiting, waiting_ends, nodes, matches, match_ends, timed_out, timed_out_ends, counts = (
+            step_keys(
+                self._shape, look, row_ends, rows, times_us, masks, watermark_us, is_final, kept.runs, kept.run_ends,
+                kept.waiting, kept.waiting_ends, froms, kept.nodes, begun, began_us,
+            )
         )  # fmt: skip
         if counts[layout.C_FAILED]:
             raise TooManyPartialMatches(

@@ -103,7 +103,7 @@ class _Writer:
             if unlike and name == "<=>":
                 return f"({one} IS NULL AND {other} IS NULL)"
             return _UNKNOWN if unlike else f"({one} {name} {other})"
-        kinds = {first.kind, second.kind}
+        kinds: set[Kind] = {first.kind, second.kind}
         if len(kinds) == 2:
             wanted = _meeting(kinds)
             if wanted is None:

@@ -125,7 +125,7 @@ def find_row(
     while node >= 0:
         if look.sets[members, states[nodes[node, N_STATE], S_VARIABLE]]:
             if offset == 0:
-                return nodes[node, N_PLACE]  # type: ignore[no-any-return]
+                return nodes[node, N_PLACE]
             offset -= 1
         node = nodes[node, N_PARENT]
     return -1
@@ -241,10 +241,9 @@ def run_long(look: Look, at: int, what: int, left: int, right: int) -> None:
             flags[at] = False
     elif what == MULTIPLY:
         found = left * right
-        if (left == -1 and right == LEAST_LONG) or (right == -1 and left == LEAST_LONG) or (left != 0 and left != -1 and found // left != right):
+        is_over = (left == -1 and right == LEAST_LONG) or (right == -1 and left == LEAST_LONG)
+        if is_over or (left not in (0, -1) and found // left != right):
             flags[at] = False
-        elif left == -1:
-            found = -right
     elif what in (NEGATE, ABSOLUTE):
         found = -left if what == NEGATE or left < 0 else left
         if left == LEAST_LONG:
