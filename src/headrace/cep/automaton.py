@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Final
 
-from headrace.cep.errors import InvalidPattern, Place
+from headrace.cep.errors import InvalidPattern
 from headrace.cep.expressions import TRUE, Expression, Fact, conjuncts, deepest_back, is_row_only, show, walk
 from headrace.cep.tree import (
     NEXT,
