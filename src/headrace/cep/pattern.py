@@ -21,6 +21,8 @@ from headrace.cep.expressions import TRUE
 from headrace.cep.match import Event, Match
 from headrace.cep.match_recognize import read_match_recognize
 from headrace.cep.matcher import Matcher
+from headrace.cep.pictures.diagram import diagram_of
+from headrace.cep.pictures.svg import draw_svg
 from headrace.cep.reading import Scope, read_expression
 from headrace.cep.stepping import Cap
 from headrace.cep.tree import (
@@ -270,6 +272,13 @@ class Pattern:
     def explain(self, columns: Iterable[str] | None = None) -> str:
         """The automaton, for people to read."""
         return explain(self.compile(columns, bounded=True))
+
+    def svg(self) -> str:
+        """The automaton as a picture, light and dark; a notebook shows it by itself."""
+        return draw_svg(diagram_of(self.compile(bounded=True)))
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
 
     def matcher(
         self,

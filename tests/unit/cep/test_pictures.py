@@ -83,6 +83,10 @@ def test_what_was_written_is_not_obeyed():
     assert "<script" not in as_mermaid(diagram)
 
 
+def test_a_notebook_shows_a_pattern_as_its_picture():
+    assert FRAUD._repr_svg_() == FRAUD.svg() == draw_svg(drawn(FRAUD))
+
+
 def test_notes_stand_beside_a_state():
     assert ">12 waiting</text>" in draw_svg(drawn(FRAUD), notes={0: "12 waiting"})
 

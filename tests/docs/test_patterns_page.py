@@ -1,0 +1,27 @@
+"""The commands at the beginning of the guide to patterns, and what they print."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "patterns.md").read_text()
+BLOCKS = re.findall(r"^```(shell|text)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    said = ""
+    shown = 0
+    for kind, text in BLOCKS:
+        if kind == "shell":
+            done = subprocess.run(
+                ["bash", "-ec", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            said = done.stdout
+        else:
+            shown += 1
+            assert [line.rstrip() for line in said.splitlines()] == text.splitlines()
+    assert shown == 2
