@@ -1,4 +1,4 @@
-"""Documents as the loops want them: words, numbers, points and present fields of all rows, by the fields that are asked.
+"""Documents as the loops want them: words, numbers, points and present fields of all rows, by field.
 
 Rows come as documents that are read already, or as an Arrow batch, whose columns of plain types are read whole, without
 a Python object a row; whatever else a column holds goes through `documents.py`, which says what its values mean.
@@ -133,7 +133,8 @@ class BatchBuilder:
         fact_starts, (facts,) = _by_row(self._rows, self._facts, (_NO_INTS,))
         return Batch(
             self._rows, np.array([field for field, _ in self._tokens], np.int64), starts, words, positions,
-            np.concatenate(patterns), np.concatenate(expansions), number_starts, number_fields, number_ranks, number_exact,
+            np.concatenate(patterns), np.concatenate(expansions),
+            number_starts, number_fields, number_ranks, number_exact,
             point_starts, point_fields, points, fact_starts, facts,
         )  # fmt: skip
 

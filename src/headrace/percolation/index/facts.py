@@ -84,7 +84,15 @@ def move_all(old_keys: Longs, old_facts: Ints, keys: Longs, facts: Ints) -> None
 
 @compiled
 def add_entry(
-    fact: int, entry: int, confirm: int, starts: Ints, counts: Ints, kinds: Bytes, words: Ints, free: Longs, sizes: Longs
+    fact: int,
+    entry: int,
+    confirm: int,
+    starts: Ints,
+    counts: Ints,
+    kinds: Bytes,
+    words: Ints,
+    free: Longs,
+    sizes: Longs,
 ) -> bool:
     """File under a fact; false if there is no room, and nothing has changed."""
     count = counts[fact]

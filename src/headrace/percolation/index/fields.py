@@ -63,7 +63,7 @@ class TokenPatterns:
         self._arrived.append(fact)
 
     def remove(self, fact: int) -> list[int]:
-        """Take a pattern out; the facts that can be used for something else, now that no word's expansion names them."""
+        """Take a pattern out; the facts that are free for something else: no word's expansion names them any more."""
         del self._facts[self._pattern_of.pop(fact)]
         self.patterns.remove(fact)
         self._dead.append(fact)
@@ -98,7 +98,9 @@ class TokenPatterns:
         if place == UNKNOWN or len(new) > _MOST_NEW:
             facts = self.patterns.matching(token)
         else:
-            old = [] if place == NO_PATTERN else self.expansions[place + 1 : place + 1 + self.expansions[place]].tolist()
+            old = (
+                [] if place == NO_PATTERN else self.expansions[place + 1 : place + 1 + self.expansions[place]].tolist()
+            )
             found = self.patterns.matching_some(token, new)
             facts = [*old, *found]
             if not found:

@@ -4,8 +4,8 @@ A row's facts are stamped with its serial number, so that nothing has to be clea
 row" is a look at one place. Tokens of a field that are facts are chained in their order, for phrases. For each fact of
 the row all that is filed under it is looked at: a further fact that a match needs, then the program if there is one.
 
-What always holds: a pair of row and query comes out at most once; what comes out as YES matches, what as UNSURE may, and
-whatever does not come out does not match.
+What always holds: a pair of row and query comes out at most once; what comes out as YES matches, what as UNSURE may,
+and whatever does not come out does not match.
 """
 
 from typing import NamedTuple
@@ -94,7 +94,7 @@ def float_of(rank: int, scratch: Longs) -> float:
 
 @compiled
 def run_phrase(
-    words: Ints, at: int, serial: int, stamps: Ints, firsts: Ints, positions: Ints, chain: Longs, cursors: Longs
+    words: Ints, at: int, serial: np.int32, stamps: Ints, firsts: Ints, positions: Ints, chain: Longs, cursors: Longs
 ) -> int:
     """Whether the words of a phrase stand close together in the row."""
     slop, repeats, count = words[at + 1], words[at + 2], words[at + 3]
@@ -147,7 +147,7 @@ def run_phrase(
 
 @compiled
 def run_range(words: Ints, at: int, row: int, starts: Longs, fields: Ints, ranks: Longs, exact: Flags) -> int:
-    """Whether a number of the row lies in a range. A number that no float holds lies between the two beside its rank."""
+    """Whether a number of the row lies in a range; one that no float holds lies between the two beside its rank."""
     field, flags = words[at + 1], words[at + 2]
     low, high = long_at(words, at + 3), long_at(words, at + 5)
     result = NO
@@ -210,7 +210,7 @@ def run_circle(words: Ints, at: int, row: int, starts: Longs, fields: Ints, poin
 
 @compiled
 def run_program(
-    at: int, row: int, serial: int, words: Ints, stamps: Ints, firsts: Ints, positions: Ints, chain: Longs,
+    at: int, row: int, serial: np.int32, words: Ints, stamps: Ints, firsts: Ints, positions: Ints, chain: Longs,
     number_starts: Longs, number_fields: Ints, number_ranks: Longs, number_exact: Flags,
     point_starts: Longs, point_fields: Ints, points: Floats, frames: Longs, cursors: Longs, scratch: Longs,
 ) -> int:  # fmt: skip
@@ -303,7 +303,7 @@ def run_program(
 
 
 @compiled
-def stamp_values(row: int, serial: int, index: Index, batch: Batch, true: Ints, count: int) -> int:
+def stamp_values(row: int, serial: np.int32, index: Index, batch: Batch, true: Ints, count: int) -> int:
     """Stamp the facts of a row that are no tokens; how many facts are true then."""
     for each in range(batch.fact_starts[row], batch.fact_starts[row + 1]):
         fact = batch.facts[each]
@@ -345,7 +345,7 @@ def stamp_values(row: int, serial: int, index: Index, batch: Batch, true: Ints, 
 
 
 @compiled
-def stamp_tokens(row: int, serial: int, index: Index, batch: Batch, chain: Longs, true: Ints, count: int) -> int:
+def stamp_tokens(row: int, serial: np.int32, index: Index, batch: Batch, chain: Longs, true: Ints, count: int) -> int:
     """Stamp the facts of a row's tokens and chain those that are the same; how many facts are true then."""
     for column in range(len(batch.token_fields)):
         field = batch.token_fields[column] << 32
@@ -381,7 +381,7 @@ def match_rows(
     first: int, index: Index, batch: Batch, counters: Longs, rows: Ints, numbers: Ints, verdicts: Bytes, true: Ints,
     chain: Longs
 ) -> tuple[int, int]:  # fmt: skip
-    """The pairs of rows from `first` on: up to which row they are there, and how many. A row that does not fit waits."""
+    """The pairs of rows from `first` on: up to which row they are there, and how many. One that does not fit waits."""
     frames = np.empty((_DEEPEST, F_WIDTH), np.int64)
     cursors = np.empty(1024, np.int64)
     scratch = np.empty(1, np.int64)
@@ -404,6 +404,8 @@ def match_rows(
         for each in range(count):
             fact = true[each]
             if found + counts[fact] > len(rows):
+                counters[C_CANDIDATES] += candidates
+                counters[C_PROGRAMS] += programs_run
                 return row, begin
             candidates += counts[fact]
             at = np.int64(starts[fact])

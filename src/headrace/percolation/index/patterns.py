@@ -8,15 +8,12 @@ expression stands under the letters that it begins with. What has no such letter
 """
 
 import itertools
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-import re2
-
-from headrace.percolation.tree import Fuzzy, Prefix, Range, Regexp, Wild, Wildcard
+from headrace.percolation.evaluate import token_test
+from headrace.percolation.tree import Fuzzy, Prefix, Range, Regexp, Wildcard
 
 Pattern = Prefix | Wildcard | Fuzzy | Regexp | Range
 _PIECE: Final = 4
@@ -85,7 +82,7 @@ class Patterns:
 
     def matching_some(self, token: str, facts: Iterable[int]) -> list[int]:
         """Those of the facts that are true of a field with this token."""
-        return [fact for fact in facts if fact in self._tests and matches_token(self._tests[fact], token)]
+        return [fact for fact in facts if fact in self._tests and token_test(self._tests[fact])(token)]
 
     def _stands(self, pattern: Pattern) -> Iterator[tuple[_Under, str]]:
         match pattern:
@@ -132,73 +129,7 @@ def _begin(pattern: Regexp) -> str:
     return text if plain == len(text) else text[: plain - 1] if plain else ""
 
 
-def matches_token(pattern: Pattern, token: str) -> bool:
-    """Whether a pattern matches one token."""
-    match pattern:
-        case Prefix():
-            return token.startswith(pattern.text)
-        case Wildcard():
-            letters = "".join(_letters(each) for each in pattern.parts)
-            return re.fullmatch(letters, token, re.DOTALL) is not None
-        case Fuzzy():
-            begin = pattern.prefix_length
-            if token[:begin] != pattern.text[:begin]:
-                return False
-            return edits_between(pattern.text[begin:], token[begin:], pattern.edits, pattern.transpositions)
-        case Range():
-            return _is_between(pattern, token)
-        case Regexp():
-            return _compiled(pattern).fullmatch(token) is not None
-
-
-@lru_cache(4096)
-def _compiled(pattern: Regexp) -> Any:
-    options = re2.Options()
-    options.dot_nl = True
-    options.case_sensitive = not pattern.ignores_case
-    options.log_errors = False
-    return re2.compile(pattern.pattern, options)
-
-
-def _letters(part: str | Wild) -> str:
-    if isinstance(part, str):
-        return re.escape(part)
-    return ".*" if part is Wild.ANY else "."
-
-
-def _is_between(pattern: Range, token: str) -> bool:
-    if pattern.low is not None and (token < str(pattern.low) or (token == pattern.low and not pattern.includes_low)):
-        return False
-    return pattern.high is None or not (
-        token > str(pattern.high) or (token == pattern.high and not pattern.includes_high)
-    )
-
-
 def _left_out(text: str, edits: int) -> Iterator[str]:
     """What is left of a text without so many of its letters."""
     if edits < len(text):
         yield from map("".join, itertools.combinations(text, len(text) - edits))
-
-
-def edits_between(one: str, other: str, most: int, transpositions: bool) -> bool:
-    """Whether at most so many edits lead from one word to the other."""
-    if abs(len(one) - len(other)) > most:
-        return False
-    before: list[int] = []
-    line = list(range(len(other) + 1))
-    for row, letter in enumerate(one, 1):
-        earlier, before, line = before, line, [row]
-        for column, their in enumerate(other, 1):
-            cost = min(before[column] + 1, line[-1] + 1, before[column - 1] + (letter != their))
-            if (
-                transpositions
-                and row > 1
-                and column > 1
-                and letter == other[column - 2]
-                and one[row - 2] == their
-            ):
-                cost = min(cost, earlier[column - 2] + 1)
-            line.append(cost)
-        if min(line) > most and (not transpositions or min(before) > most):
-            return False
-    return line[-1] <= most

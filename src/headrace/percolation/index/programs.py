@@ -1,8 +1,8 @@
 """Programs: a query as integers, which `matching.py` runs over the facts of a row.
 
-A program is written from the outside in: each operation is followed by its operands, a Boolean by its branches. It comes
-out as yes, no, or unsure where only the exact evaluator knows: within nested objects, at numbers that no float holds, at
-the rim of a circle. Unsure is like a value of its own in every operation: "no and unsure" is no.
+A program is written from the outside in: each operation is followed by its operands, a Boolean by its branches. It
+comes out as yes, no, or unsure where only the exact evaluator knows: within nested objects, at numbers that no float
+holds, at the rim of a circle. Unsure is a value of its own in every operation: "no and unsure" is no.
 
 What always holds: the facts that a program names are needed once each by its query (`facts_in`), and what is necessary
 comes first, the rarest before all.
@@ -18,21 +18,16 @@ from headrace.percolation.tree import (
     Boost,
     ConstantScore,
     Either,
-    Exists,
-    Fuzzy,
     GeoBox,
     GeoDistance,
     MatchAll,
     MatchNone,
     Nested,
     Phrase,
-    Prefix,
     Query,
     Range,
-    Regexp,
     Scale,
     Term,
-    Wildcard,
 )
 
 # Operations, with their operands.
@@ -156,6 +151,8 @@ def _boolean(
         should = ()  # without a score they say nothing
     if needed == len(should):
         must, should, needed = (*must, *should), (), 0
+    if not must and not should and not must_not:
+        return [CONSTANT, YES]
     if len(must) == 1 and not should and not must_not:
         return _write(must[0], naming, depth)
     must = sorted(must, key=lambda each: _cost(each, naming))
@@ -201,5 +198,3 @@ def facts_in(program: Sequence[int]) -> Iterator[int]:
                 at += 4 + 2 * program[at + 3]
             case operation:
                 at += {2: 7, 3: 11, 4: 8, 5: 2, 6: 2, 7: 6}[operation]
-
-

@@ -1,25 +1,28 @@
 """The index over stored queries: which of them a document could match, and for most of them whether it does.
 
-A query is filed under its rarest necessary facts (`anchors.py`); what else it asks is a program over facts, which is run
-when one of them is true (`programs.py`, `matching.py`). Adding or removing a query costs what its own leaves cost; there
-is nothing to rebuild, and no tree is kept.
+A query is filed under its rarest necessary facts (`anchors.py`); what else it asks is a program over facts, which is
+run when one of them is true (`programs.py`, `matching.py`). Adding or removing a query costs what its own leaves cost:
+there is nothing to rebuild, and no tree is kept.
 
 What always holds: `match` gives each pair of row and query once; a decided pair matches, an undecided one may, and no
-other pair does. The queries that have no necessary fact are candidates for every document: they are counted, and refused
-beyond `most_unanchored`.
+other pair does. The queries that have no necessary fact are candidates for every document: they are counted, and
+refused beyond `most_unanchored`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.percolation.analysis import Analyzer
+from headrace.percolation.documents import Document
 from headrace.percolation.errors import InvalidQuery
 from headrace.percolation.index import places
 from headrace.percolation.index.anchors import choose_anchors, necessary_terms
 from headrace.percolation.index.blocks import Blocks
+from headrace.percolation.index.columns import BatchBuilder
 from headrace.percolation.index.facts import (
     EVERY_DOCUMENT,
     FLAG_BITS,
@@ -29,8 +32,19 @@ from headrace.percolation.index.facts import (
     Facts,
 )
 from headrace.percolation.index.fields import USE_OF_SCALE, Fields, Use
-from headrace.percolation.index.matching import C_CANDIDATES, C_PROGRAMS, C_SERIAL, C_WIDTH, YES, Batch, Index, match_rows
+from headrace.percolation.index.matching import (
+    C_CANDIDATES,
+    C_PROGRAMS,
+    C_SERIAL,
+    C_WIDTH,
+    YES,
+    Batch,
+    Index,
+    match_rows,
+)
 from headrace.percolation.index.programs import FACT, Naming, facts_in, interval, write_program
+from headrace.percolation.index.scores import constant_score
+from headrace.percolation.index.tokenizing import Tokenizer
 from headrace.percolation.index.vocabulary import Vocabulary
 from headrace.percolation.tree import (
     Exists,
@@ -63,6 +77,18 @@ class Matches:
     numbers: Ints
     is_decided: NDArray[np.bool_]
     """Whether the pair matches for sure; the others have to be evaluated."""
+    scores: NDArray[np.float64]
+    """What a decided pair is worth; NaN if that has to be evaluated."""
+
+    @classmethod
+    def nothing(cls) -> "Matches":
+        return cls(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.bool_), np.empty(0, np.float64))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Matches]") -> "Matches":
+        """Parts one after the other."""
+        columns = ([getattr(each, name) for each in parts] for name in ("rows", "numbers", "is_decided", "scores"))
+        return cls(*(np.concatenate(each) for each in columns))
 
 
 @dataclass(frozen=True)
@@ -91,6 +117,11 @@ class QueryIndex:
         self._programs = Blocks()
         self._starts = np.full(1024, NONE, np.int32)
         self._query_stamps = np.zeros(1024, np.int32)
+        # Few scores are different: a code for each, and one for those that depend on the document.
+        self._score_codes = np.zeros(1024, np.uint8)
+        self._scores = np.full(256, np.nan)
+        self._score_code_of: dict[float, int] = {}
+        self._tokenizers: dict[Analyzer, Tokenizer] = {}
         self._word_counts = np.zeros(1024, np.int32)
         self._unanchored = 0
         self._queries = 0
@@ -128,7 +159,7 @@ class QueryIndex:
     @property
     def size_bytes(self) -> int:
         """Of the arrays; patterns are kept in Python beside them."""
-        own = self._starts.nbytes + self._query_stamps.nbytes + self._word_counts.nbytes
+        own = self._score_codes.nbytes + self._starts.nbytes + self._query_stamps.nbytes + self._word_counts.nbytes
         parts = (self.vocabulary, self.fields, self.facts, self._programs)
         return own + sum(each.size_bytes for each in parts)
 
@@ -167,6 +198,7 @@ class QueryIndex:
         self._starts[number] = self._programs.store(np.array(block, np.int32))
         for fact in filed:
             self.facts.file(fact, number << FLAG_BITS | flags, confirm)
+        self._score_codes[number] = self._score_code(constant_score(query))
         self._queries += 1
 
     def remove(self, number: int) -> None:
@@ -200,21 +232,35 @@ class QueryIndex:
         )  # fmt: skip
         true = np.empty(len(self.facts.starts) + 1, np.int32)
         chain = np.empty(len(batch.words), np.int64)
-        parts: list[tuple[Ints, Ints, NDArray[np.bool_]]] = []
+        parts: list[Matches] = []
         row = 0
         while row < batch.rows:
             rows, numbers = np.empty(self._batch_room, np.int32), np.empty(self._batch_room, np.int32)
             verdicts = np.empty(self._batch_room, np.uint8)
             reached, found = match_rows(row, index, batch, self._counters, rows, numbers, verdicts, true, chain)
-            parts.append((rows[:found], numbers[:found], verdicts[:found] == YES))
-            if reached == row:
-                self._batch_room *= 4
+            scores = self._scores[self._score_codes[numbers[:found]]]
+            parts.append(Matches(rows[:found], numbers[:found], verdicts[:found] == YES, scores))
+            if reached < batch.rows:
+                self._batch_room = min(2 * self._batch_room, 1 << 22) if reached > row else 4 * self._batch_room
             row = reached
         self._rows += batch.rows
-        if not parts:
-            return Matches(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.bool_))
-        rows, numbers, decided = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Matches(rows, numbers, decided)
+        return Matches.joined(parts) if parts else Matches.nothing()
+
+    def match_documents(self, documents: Sequence[Document]) -> Matches:
+        """The pairs of documents that are read already."""
+        builder = BatchBuilder(self, len(documents))
+        builder.add_documents(documents, np.arange(len(documents)))
+        return self.match(builder.build())
+
+    def candidates(self, documents: Sequence[Document]) -> Sequence[Iterable[int]]:
+        """For each document the numbers of all queries that it matches, and of few others."""
+        found = self.match_documents(documents)
+        ends = np.searchsorted(found.rows, np.arange(len(documents)), side="right")
+        return [each.tolist() for each in np.split(found.numbers, ends[:-1])] if documents else []
+
+    def tokenizer(self, analyzer: Analyzer) -> Tokenizer:
+        """What cuts columns into words of this index, as an analyzer does."""
+        return self._tokenizers.setdefault(analyzer, Tokenizer(analyzer, self.vocabulary))
 
     def _begin(self, batch: Batch) -> None:
         if len(self.vocabulary) > len(self._word_counts):
@@ -230,6 +276,14 @@ class QueryIndex:
             self._query_stamps.fill(0)
         for field in np.unique(batch.number_fields).tolist():
             self.fields.see(field, batch.number_ranks[batch.number_fields == field])
+
+    def _score_code(self, worth: float | None) -> int:
+        """The code of a score; 255 has none."""
+        if worth is None or (worth not in self._score_code_of and len(self._score_code_of) == 255):
+            return 255
+        code = self._score_code_of.setdefault(worth, len(self._score_code_of))
+        self._scores[code] = worth
+        return code
 
     # --- facts
 
@@ -304,6 +358,7 @@ class QueryIndex:
             more = max(number + 1, len(self._starts) + len(self._starts) // 4) - len(self._starts)
             self._starts = np.append(self._starts, np.full(more, NONE, np.int32))
             self._query_stamps = np.append(self._query_stamps, np.zeros(more, np.int32))
+            self._score_codes = np.append(self._score_codes, np.zeros(more, np.uint8))
 
     # --- what is rare
 
@@ -360,6 +415,11 @@ def _only_facts(program: list[int]) -> list[int] | None:
 
 def _any_fact(program: list[int]) -> set[int] | None:
     """The facts that a program asks for, if it asks that one of them is true and nothing else."""
-    if program[:1] == [7] and program[1] == 0 and program[3:5] == [0, 1] and all(each == FACT for each in program[6::2]):
+    if (
+        program[:1] == [7]
+        and program[1] == 0
+        and program[3:5] == [0, 1]
+        and all(each == FACT for each in program[6::2])
+    ):
         return set(program[7::2])
     return None

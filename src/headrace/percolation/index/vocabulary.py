@@ -1,6 +1,6 @@
 """Strings as integers: each gets the next number, for good, and is kept once, as bytes in one array.
 
-It serves a million words in some 25 bytes each beside their letters. `intern_spans` numbers all tokens of a column in one
+A million words take some 25 bytes each beside their letters. `intern_spans` numbers all tokens of a column in one
 compiled call, straight from Arrow's buffers.
 """
 

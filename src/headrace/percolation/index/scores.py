@@ -1,0 +1,40 @@
+"""Scores that are known when a query is stored: what all its matches are worth alike.
+
+Most queries ask for all of something, so each match has the same score; only where some of several branches are
+enough does it depend on the document.
+"""
+
+from headrace.percolation.tree import Boolean, Boost, ConstantScore, Either, Nested, Query
+
+
+def constant_score(query: Query) -> float | None:
+    """The score of every match, as `evaluate.score` adds it up; None if it depends on the document."""
+    match query:
+        case Boolean():
+            return _boolean(query)
+        case Either():
+            scores = {constant_score(each) for each in query.queries}
+            return scores.pop() if len(scores) == 1 else None
+        case Nested():
+            return constant_score(query.query)
+        case Boost():
+            inner = constant_score(query.query)
+            return None if inner is None else inner * query.factor
+        case ConstantScore():
+            return query.score
+        case _:
+            return 1.0
+
+
+def _boolean(query: Boolean) -> float | None:
+    if not query.must and not query.should:
+        return 1.0
+    if query.should and query.minimum_should_match < len(query.should):
+        return None
+    total = 0.0
+    for each in (*query.must, *query.should):
+        worth = constant_score(each)
+        if worth is None:
+            return None
+        total += worth
+    return total
