@@ -59,6 +59,7 @@ def headrace(tmp_path, monkeypatch):
         ("p.py:FRAUD", "pays.csv", *BY_CARD),
         ("p:FRAUD",),
         (BARE,),
+        ('Pattern.begin("small", "amount < 10").next("big").within("1 minute")',),
     ],
 )
 def test_what_can_run_is_ok(headrace, given):

@@ -8,6 +8,7 @@
     matcher.py                         events of all keys, put in order
     match.py                           events and matches
     columnar.py  loops.py              the same for many keys at once, over arrays, compiled
+    spelling.py  stored.py             patterns as texts, and as records of a topic
     pictures/                          automata drawn
 
 What always holds: the matches are those of the definition (`tests/property/cep_reference.py`), whichever engine found
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from headrace.cep.match import Event, Match
     from headrace.cep.matcher import Matcher
     from headrace.cep.pattern import Pattern
+    from headrace.cep.spelling import read_pattern, text_of
     from headrace.cep.tree import Contiguity
 
 __all__ = [
     "CepError", "Contiguity", "Event", "InvalidEvent", "InvalidPattern", "Match", "Matcher", "Pattern",
-    "TooManyPartialMatches",
+    "TooManyPartialMatches", "read_pattern", "text_of",
 ]  # fmt: skip
 
 _HOMES = {
@@ -35,6 +37,7 @@ _HOMES = {
     "match": ("Event", "Match"),
     "matcher": ("Matcher",),
     "pattern": ("Pattern",),
+    "spelling": ("read_pattern", "text_of"),
     "tree": ("Contiguity",),
 }
 

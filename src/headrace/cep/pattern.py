@@ -50,7 +50,7 @@ from headrace.places import Place, whole
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """One row: a variable and its condition, as they were written."""
 
     name: str
@@ -58,21 +58,21 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Either:
+class Either:
     branches: tuple["Pattern", ...]
 
 
 @dataclass(frozen=True)
-class _AnyOrder:
+class Order:
     items: tuple["Pattern", ...]
     link: Link
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """A part of a pattern with how it follows, and how often."""
 
-    what: "_Row | Pattern | _Either | _AnyOrder"
+    what: "Row | Pattern | Either | Order"
     link: Link = NEXT
     is_absence: bool = False
     is_next: bool = False
@@ -94,7 +94,7 @@ class _Part:
 class Written:
     """A pattern as its author wrote it: conditions are texts, and names are not looked up yet."""
 
-    parts: tuple[_Part, ...] = ()
+    parts: tuple[Part, ...] = ()
     within_us: int | None = None
     after: AfterMatch = NO_SKIP
     distinct: tuple[str, int | None] | None = None
@@ -131,7 +131,7 @@ class Pattern:
             raise InvalidPattern("a permutation has two patterns at least")
         for item in items:
             _require_group(item)
-        return cls(Written((_Part(_AnyOrder(items, Link(contiguity))),)))
+        return cls(Written((Part(Order(items, Link(contiguity))),)))
 
     def next(self, what: "str | Pattern", condition: str | None = None, *, within: Interval | None = None) -> "Pattern":
         """The very next row (strict contiguity)."""
@@ -154,7 +154,7 @@ class Pattern:
 
     def not_next(self, name: str, condition: str | None = None) -> "Pattern":
         """The next row is not like this."""
-        return self._with_absence(_Part(_Row(name, condition), is_absence=True, is_next=True))
+        return self._with_absence(Part(Row(name, condition), is_absence=True, is_next=True))
 
     def not_followed_by(self, name: str, condition: str | None = None, *, within: Interval | None = None) -> "Pattern":
         """No row like this comes before the next part; or, with `within`, for so long.
@@ -162,7 +162,7 @@ class Pattern:
         As the last part it is a match when that time is over, or else that of the whole pattern.
         """
         for_us = None if within is None else _duration(within, f"`within` of {name}")
-        return self._with_absence(_Part(_Row(name, condition), is_absence=True, for_us=for_us))
+        return self._with_absence(Part(Row(name, condition), is_absence=True, for_us=for_us))
 
     def __or__(self, other: "Pattern") -> "Pattern":
         """This or the other."""
@@ -170,11 +170,11 @@ class Pattern:
         for one in (self, other):
             _require_group(one)
             only = one.written.parts[0]
-            if len(one.written.parts) == 1 and isinstance(only.what, _Either) and only == _Part(only.what):
+            if len(one.written.parts) == 1 and isinstance(only.what, Either) and only == Part(only.what):
                 branches += only.what.branches
             else:
                 branches.append(one)
-        return Pattern(Written((_Part(_Either(tuple(branches))),)))
+        return Pattern(Written((Part(Either(tuple(branches))),)))
 
     # --- how often
 
@@ -342,9 +342,9 @@ class Pattern:
         within_us = None if within is None else _duration(within, "`within`")
         return Pattern(_append(self.written, what, condition, Link(contiguity, within_us)))
 
-    def _with_absence(self, part: _Part) -> "Pattern":
+    def _with_absence(self, part: Part) -> "Pattern":
         self._refuse_sql()
-        assert isinstance(part.what, _Row)
+        assert isinstance(part.what, Row)
         _name(part.what.name)
         return self._whole(parts=(*self.written.parts, part))
 
@@ -374,15 +374,15 @@ class Pattern:
 
 
 def _append(written: Written, what: str | Pattern, condition: str | None, link: Link) -> Written:
-    inner: _Row | Pattern
+    inner: Row | Pattern
     if isinstance(what, Pattern):
         _require_group(what)
         if condition is not None:
             raise InvalidPattern("a group has no condition of its own: give it to its parts", whole(condition))
         inner = what
     else:
-        inner = _Row(_name(what), condition)
-    return replace(written, parts=(*written.parts, _Part(inner, link)))
+        inner = Row(_name(what), condition)
+    return replace(written, parts=(*written.parts, Part(inner, link)))
 
 
 class _TreeBuilder:
@@ -412,7 +412,7 @@ class _TreeBuilder:
     def _gather(self, written: Written) -> None:
         for part in written.parts:
             what = part.what
-            if isinstance(what, _Row):
+            if isinstance(what, Row):
                 if part.is_absence:
                     continue
                 if self._conditions.setdefault(what.name, what.condition) != what.condition:
@@ -421,7 +421,7 @@ class _TreeBuilder:
                     )
             else:
                 inner = (
-                    (what,) if isinstance(what, Pattern) else what.branches if isinstance(what, _Either) else what.items
+                    (what,) if isinstance(what, Pattern) else what.branches if isinstance(what, Either) else what.items
                 )
                 for one in inner:
                     self._gather(one.written)
@@ -432,33 +432,33 @@ class _TreeBuilder:
             return items[0][1]
         return SequenceNode(tuple(items))
 
-    def _part(self, part: _Part) -> Node | Absence:
+    def _part(self, part: Part) -> Node | Absence:
         what = part.what
         if part.is_absence:
-            assert isinstance(what, _Row)
+            assert isinstance(what, Row)
             return Absence(
                 self._variable(what, f"{'not_next' if part.is_next else 'not_followed_by'}({what.name})"),
                 part.is_next,
                 part.for_us,
             )
         node: Node
-        if isinstance(what, _Row):
+        if isinstance(what, Row):
             node = self._variable(what, what.name)
         elif isinstance(what, Pattern):
             node = self._group(what.written)
-        elif isinstance(what, _Either):
+        elif isinstance(what, Either):
             node = Alternation(tuple(self._group(one.written) for one in what.branches))
         else:
             node = Permutation(tuple(self._group(one.written) for one in what.items), what.link)
         if part.is_repeated:
-            until = None if part.until is None else self._variable(_Row("until", part.until), "until")
+            until = None if part.until is None else self._variable(Row("until", part.until), "until")
             least = 0 if part.is_optional and part.least == 1 else part.least
             node = Repeat(node, least, part.most, part.greed, Link(part.turns), until, _place(part))
         if part.is_optional and (not part.is_repeated or part.least > 1):
             node = Repeat(node, 0, 1, part.greed, place=_place(part))
         return Exclusion(node) if part.is_excluded else node
 
-    def _variable(self, row: _Row, shown: str) -> Variable:
+    def _variable(self, row: Row, shown: str) -> Variable:
         if row.condition is None:
             return Variable(row.name, TRUE, whole(shown))
         scope = Scope({**self._scope, row.name.lower(): frozenset({row.name})}, row.name)
@@ -482,8 +482,8 @@ def _name(given: object) -> str:
     return given
 
 
-def _place(part: _Part) -> Place | None:
-    return whole(part.what.condition or part.what.name) if isinstance(part.what, _Row) else None
+def _place(part: Part) -> Place | None:
+    return whole(part.what.condition or part.what.name) if isinstance(part.what, Row) else None
 
 
 def _duration(given: Interval, what: str, least: int = 1) -> int:

@@ -73,7 +73,7 @@ def _row_options(function: Any) -> Any:
 def pattern() -> None:
     """Check patterns over events, try them, see their automata.
 
-    A PATTERN is a file with MATCH_RECOGNIZE (…) in SQL, that text itself, or a pattern in Python as module.py:NAME.
+    A PATTERN is a file with MATCH_RECOGNIZE (…) in SQL, a pattern in Python as module.py:NAME, or the text of either.
     """
 
 

@@ -11,24 +11,25 @@ from typing import Any, Final
 
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.pattern import Pattern
+from headrace.cep.spelling import is_python, is_sql, read_pattern
 from headrace.errors import HeadraceError, nearest
 from headrace.extras import import_named, missing_extra
 
 _LARGEST: Final = 1024 * 1024
 _IN_FILE: Final = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)", re.DOTALL)
-_WAYS: Final = "give a .sql file, module.py:NAME, or the text of MATCH_RECOGNIZE (…)"
+_WAYS: Final = "give a .sql file, module.py:NAME, or the text of MATCH_RECOGNIZE (…) or Pattern.begin(…)"
 
 
 def load_pattern(given: str) -> Pattern:
     """The pattern of a command's argument; whatever is wrong with it is one sentence."""
-    if re.match(r"\s*(--.*\n\s*)*MATCH_RECOGNIZE\b", given, re.IGNORECASE):
-        return Pattern.sql(given)
+    if is_sql(given) or is_python(given):
+        return read_pattern(given)
     if in_file := _IN_FILE.fullmatch(given):
         return _from_python(Path(in_file["file"]), in_file["name"])
     if re.fullmatch(r"[\w.]+:\w+", given) and not Path(given).exists():
         found: Pattern = import_named(given, "pattern", lambda value: isinstance(value, Pattern))
         return found
-    return Pattern.sql(read_text(given))
+    return read_pattern(read_text(given))
 
 
 def read_text(name: str) -> str:
