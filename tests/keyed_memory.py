@@ -63,10 +63,10 @@ class MemoryRunner:
         self.cache = RunCache(cache_bytes)
         self._hashed = hashed
         self._buckets: list[_Kept] = [
-            _Model(ModelBucket(operator, self.plan, self.by), schema)
+            _Model(ModelBucket(operator, self.plan, self.by, number=number), schema)
             if model
-            else _Levels(operator, self.plan, keys, buckets, self)
-            for _ in range(buckets)
+            else _Levels(operator, self.plan, keys, buckets, self, number)
+            for number in range(buckets)
         ]
 
     @property
@@ -167,7 +167,10 @@ class _Model:
 class _Levels:
     """Made anew for every micro-batch out of what is stored, as under Spark."""
 
-    def __init__(self, operator: Operator, plan: Plan, keys: pa.Schema, buckets: int, runner: MemoryRunner) -> None:
+    def __init__(
+        self, operator: Operator, plan: Plan, keys: pa.Schema, buckets: int, runner: MemoryRunner, number: int
+    ) -> None:
+        self._number = number
         self._operator = operator
         self._plan = plan
         self._keys = keys
@@ -222,5 +225,6 @@ class _Levels:
                 manifest=from_text(self._text),
                 store=self,
                 cache=self._runner.cache,
+                number=self._number,
             )
         return self._open

@@ -62,6 +62,7 @@ class ModelBucket:
     counts: dict[str, int] = field(default_factory=dict)
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     given: int = 0
+    number: int = 0
 
     def rows(self, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch:
         """What the operator says to new rows."""
@@ -211,6 +212,15 @@ class _View:
     def timers(self, clock: Clock) -> Longs:
         """Their timers."""
         return np.array([self._bucket.due[clock].get(name, NEVER) for name in self.names], np.int64)
+
+    def count(self, name: str) -> int:
+        """A counter."""
+        return self._bucket.counts.get(name, 0)
+
+    @property
+    def bucket(self) -> int:
+        """The bucket's number."""
+        return self._bucket.number
 
 
 def emitted(keys: pa.RecordBatch, emit: Keyed | None, plan: Plan) -> pa.RecordBatch:

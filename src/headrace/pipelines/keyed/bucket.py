@@ -132,8 +132,10 @@ class Bucket:
         store: Store,
         cache: RunCache,
         identity: Callable[[], str] = fresh_identity,
+        number: int = 0,
     ) -> None:
         self.manifest = manifest
+        self.number = number
         self._operator = operator
         self._plan = plan
         self._keys = keys
@@ -382,6 +384,15 @@ class _View:
         at = np.full(len(self._keys), NEVER, np.int64)
         at[held.key] = held.rows.column(0).to_numpy()
         return at
+
+    def count(self, name: str) -> int:
+        """A counter of the bucket."""
+        return self._bucket.manifest.counts.get(name, 0)
+
+    @property
+    def bucket(self) -> int:
+        """The bucket's number."""
+        return self._bucket.number
 
 
 def is_for_all(rows: pa.RecordBatch, to_all: str | None) -> bool:

@@ -170,6 +170,15 @@ class State(Protocol):
         """When each key of this call has its timer on that clock (`EVENT` or `WALL`); `NEVER` if it has none."""
         ...
 
+    def count(self, name: str) -> int:
+        """How far one of the operator's counters is in this bucket (`Changes.counts`)."""
+        ...
+
+    @property
+    def bucket(self) -> int:
+        """Which bucket this is: a number that it keeps for ever."""
+        ...
+
 
 @dataclass(frozen=True)
 class Timers:

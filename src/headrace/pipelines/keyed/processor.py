@@ -78,12 +78,12 @@ class Serving:
         self._stored = _Stored(state)
         self._runs = put_shelf_before(self._stored)
 
-    def rows(self, rows: Iterator[Any], values: Any) -> Iterator[Any]:
+    def rows(self, number: int, rows: Iterator[Any], values: Any) -> Iterator[Any]:
         """New rows of a bucket."""
         # Of what does not stream nothing is late, by neither clock.
         times = Times() if self._is_bounded else self._times(values)
         known = times if self._before_us is None else replace(times, watermark_us=self._before_us)
-        bucket = self._open()
+        bucket = self._open(number)
         cells = (bytes(cell) for frame in rows for cell in frame["packed"])
         for hashes, batch in open_cells(cells, CALL_ROWS):
             yield from _frames(bucket.rows(hashes, batch, known))
@@ -95,17 +95,19 @@ class Serving:
             yield from _frames(bucket.timers(times))
         self._close(bucket, times, None)
 
-    def alarm(self, values: Any, expiring_ms: int) -> Iterator[Any]:
+    def alarm(self, number: int, values: Any, expiring_ms: int) -> Iterator[Any]:
         """The bucket's alarm."""
         times = self._times(values)
-        bucket = self._open()
+        bucket = self._open(number)
         yield from _frames(bucket.timers(times))
         self._close(bucket, times, expiring_ms)
 
-    def _open(self) -> Bucket:
+    def _open(self, number: int) -> Bucket:
         held = self._stored.manifest()
         manifest = Manifest(self.buckets) if held is None else from_text(held)
-        return Bucket(self.operator, self.plan, self.keys, manifest=manifest, store=self._runs, cache=_cache)
+        return Bucket(
+            self.operator, self.plan, self.keys, manifest=manifest, store=self._runs, cache=_cache, number=number
+        )
 
     def _close(self, bucket: Bucket, times: Times, expiring: int | None) -> None:
         bucket.flush()

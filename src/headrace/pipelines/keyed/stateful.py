@@ -46,13 +46,13 @@ class KeyedProcessor(StatefulProcessor):
         self._serving = Serving(handle, state, *pickle.loads(self._packed))  # noqa: S301 - packed by ourselves
         self._serving.begin(client)
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803
         """New rows of a bucket."""
-        return self._serving.rows(rows, timerValues)
+        return self._serving.rows(int(key[0]), rows, timerValues)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: N802, N803
         """The bucket's alarm."""
-        return self._serving.alarm(timerValues, expiredTimerInfo.getExpiryTimeInMs())
+        return self._serving.alarm(int(key[0]), timerValues, expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
         """Nothing is open between micro-batches."""

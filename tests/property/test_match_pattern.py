@@ -1,0 +1,140 @@
+"""Patterns over keyed state find what the plain matcher finds, however the rows came, were cut, and were restarted."""
+
+import json
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from headrace.cep.automaton import Automaton, compile_tree
+from headrace.cep.checking import check
+from headrace.cep.columnar import ColumnarProgram, NotColumnar
+from headrace.cep.errors import InvalidPattern
+from headrace.cep.stepping import Cap
+from headrace.cep.tree import PatternTree
+from headrace.pipelines.keyed.operator import NO_WATERMARK
+from tests.property.storage_model import examples
+from tests.property.test_cep import columnar_trees as trees
+from tests.unit.pipelines.operators.pattern_runs import SCHEMA, Found, Stream, operator_of, plain
+
+CAP = Cap(3_000)
+START = 1_000  # before it nothing is
+LONG_AFTER = 1_000_000
+row = st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 2), st.integers(0, 2))
+streams = st.lists(row, min_size=1, max_size=14)
+# Where a micro-batch ends, and whether everything is read back from what is stored.
+cuts = st.lists(st.tuples(st.integers(0, 14), st.booleans()), max_size=5)
+
+
+def automaton_of(tree: PatternTree) -> Automaton:
+    try:
+        found = check(compile_tree(tree), bounded=True)
+        ColumnarProgram(found, CAP, schema=SCHEMA)
+    except (InvalidPattern, NotColumnar):
+        assume(False)
+        raise
+    return found
+
+
+def rows_of(given_rows: list[tuple[str | None, int, int]]) -> list[dict[str, Any]]:
+    at = START
+    rows = []
+    for offset, (key, x, gap) in enumerate(given_rows):
+        at += gap
+        rows.append({"k": key, "t": at, "x": x, "offset": offset})
+    return rows
+
+
+def feed(stream: Stream, rows: list[dict[str, Any]], arrival: list[int], where: list[tuple[int, bool]]) -> None:
+    """Rows as they arrive, in micro-batches; the watermark is behind all that are still to come."""
+    came = [rows[place] for place in arrival]
+    bounds = [*sorted(where), (len(came), False)]
+    begin = 0
+    for end, restarts in bounds:
+        end = min(end, len(came))
+        if restarts:
+            stream.runner.restart()
+        watermark = min((one["t"] for one in came[begin:]), default=rows[-1]["t"] + 1) - 1
+        stream.batch(came[begin:end], watermark)
+        begin = end
+    stream.end(LONG_AFTER)
+
+
+@examples(400)
+@given(
+    st.lists(trees, min_size=1, max_size=2),
+    streams,
+    st.data(),
+    cuts,
+    st.integers(1, 3),
+    st.sampled_from([None, 1, 4]),
+    st.booleans(),
+)
+def test_the_same_as_the_plain_matcher(
+    given_trees: list[PatternTree],
+    given_rows: list[tuple[str | None, int, int]],
+    data: st.DataObject,
+    where: list[tuple[int, bool]],
+    buckets: int,
+    call_rows: int | None,
+    timed_out: bool,
+) -> None:
+    automata = [automaton_of(tree) for tree in given_trees]
+    rows = rows_of(given_rows)
+    arrival = data.draw(st.permutations(range(len(rows))))
+    stream = Stream(operator_of(automata, CAP, timed_out=timed_out), buckets=buckets, call_rows=call_rows)
+    feed(stream, rows, arrival, where)
+    assert stream.late == 0
+    expected = [plain(automaton, rows, CAP, LONG_AFTER) for automaton in automata]
+    for number, one in enumerate(expected):
+        assert by_key(stream.matches, number) == one.matches
+        if timed_out:
+            assert by_key(stream.timed_out, number) == one.timed_out
+    # What is counted is what came out, and what is left.
+    last = {json.loads(text)["bucket"]: json.loads(text) for text in stream.statuses}
+    for number, one in enumerate(expected):
+        told = [each["patterns"][number] for each in last.values()]
+        assert sum(each["matches"] for each in told) == sum(map(len, one.matches.values()))
+        partial = sum(each["partial"] for each in told)
+        assert partial >= one.partial
+        assert sum(count for each in told for _, count in each["keys"]) == partial
+        if timed_out:
+            assert partial == one.partial
+    assert sum(each["events"] for each in last.values()) == len(rows)
+
+
+@examples(100)
+@given(trees, streams, st.integers(1, 3), st.booleans())
+def test_rows_that_end_are_matched_to_the_end(
+    tree: PatternTree, given_rows: list[tuple[str | None, int, int]], buckets: int, timed_out: bool
+) -> None:
+    automaton = automaton_of(tree)
+    rows = rows_of(given_rows)
+    stream = Stream(operator_of([automaton], CAP, timed_out=timed_out), buckets=buckets)
+    stream.batch(rows, NO_WATERMARK)
+    stream.end()
+    expected = plain(automaton, rows, CAP)
+    assert by_key(stream.matches, 0) == expected.matches
+    if timed_out:
+        assert by_key(stream.timed_out, 0) == expected.timed_out
+
+
+def by_key(found: dict[tuple[str, Any], list[Found]], number: int) -> dict[Any, list[Found]]:
+    return {key: one for (name, key), one in found.items() if name == f"p{number}"}
+
+
+@examples(100)
+@given(trees, streams, cuts, st.booleans())
+def test_what_is_kept_is_what_dictionaries_keep(
+    tree: PatternTree,
+    given_rows: list[tuple[str | None, int, int]],
+    where: list[tuple[int, bool]],
+    timed_out: bool,
+) -> None:
+    automaton = automaton_of(tree)
+    rows = rows_of(given_rows)
+    both = [Stream(operator_of([automaton], CAP, timed_out=timed_out), model=model) for model in (True, False)]
+    for stream in both:
+        feed(stream, rows, list(range(len(rows))), where)
+    assert both[0].matches == both[1].matches
+    assert both[0].timed_out == both[1].timed_out
