@@ -7,10 +7,11 @@
         tumbling("1 minute", by="shop", total=agg.sum("amount"), stragglers=correct("1 hour"))
     )
 
-Events of a store: `read_events`; lines of logs: `parse_logs`, `level_in`. Behind windows: `per_window`, `top_rows`,
-`compare`. Joins and tables: `join_streams` and `join_windows` (events with events), `enrich` (events with a table's
-row), and over tables as changes `table_changes`, `appended`, `join_tables`, `group_changes`, `distinct_changes`, in
-`tables/`; `latest` and `top_rows` are groups of a row or several.
+Events of a store: `read_events`; lines of logs: `parse_logs`, `level_in`. What happens in which order:
+`match_pattern`, `match_patterns`. Behind windows: `per_window`, `top_rows`, `compare`. Joins and tables: `join_streams`
+and `join_windows` (events with events), `enrich` (events with a table's row), and over tables as changes
+`table_changes`, `appended`, `join_tables`, `group_changes`, `distinct_changes`, in `tables/`; `latest` and `top_rows`
+are groups of a row or several.
 
 What rows add up to is in `aggregates`, and how that is computed in `aggregation/`; windows are in `windows/`, joins of
 streams in `joins/`. An operator over keyed state is pure, stands beside its function, and runs in tests without Spark.
@@ -27,6 +28,7 @@ from headrace.pipelines.operators.events import read_events
 from headrace.pipelines.operators.joins.streams import join_streams
 from headrace.pipelines.operators.joins.windows import join_windows
 from headrace.pipelines.operators.logs import level_in, parse_logs
+from headrace.pipelines.operators.patterns.match import match_pattern, match_patterns
 from headrace.pipelines.operators.ranking import latest, ranked, top_rows
 from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
 from headrace.pipelines.operators.tables.appended import appended
@@ -58,7 +60,12 @@ __all__ = [
     "join_windows",
     "late_rows",
     "latest",
+<<<<<<< HEAD
     "level_in",
+=======
+    "match_pattern",
+    "match_patterns",
+>>>>>>> 0c6d59d (Work on patterns: tests with Spark)
     "on_time",
     "parse_logs",
     "per_window",
