@@ -60,12 +60,9 @@ __all__ = [
     "join_windows",
     "late_rows",
     "latest",
-<<<<<<< HEAD
     "level_in",
-=======
     "match_pattern",
     "match_patterns",
->>>>>>> 0c6d59d (Work on patterns: tests with Spark)
     "on_time",
     "parse_logs",
     "per_window",
