@@ -1,6 +1,8 @@
 """Rows as a stream of micro-batches through operators, by queries that go on after each other; and DuckDB's answer."""
 
 import json
+import os
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,7 +27,7 @@ class Stream:
 
     def __init__(self, spark: SparkSession, folder: Path, **shapes: str) -> None:
         self.spark, self.folder, self.shapes = spark, folder, shapes
-        self.files = 0
+        self.files, self.begun = 0, time.time()
         self.told: list[Row] = []
         for name in shapes:
             (folder / name).mkdir(parents=True)
@@ -34,7 +36,10 @@ class Stream:
         """A micro-batch of one of the streams."""
         self.files += 1
         text = "\n".join(json.dumps(row) for row in rows)
-        (self.folder / name / f"{self.files:04d}.json").write_text(text)
+        file = self.folder / name / f"{self.files:04d}.json"
+        file.write_text(text)
+        # Files of one millisecond would be read in any order.
+        os.utime(file, (self.begun + self.files, self.begun + self.files))
 
     def run(self, make: Made) -> list[Row]:
         """What comes out of all that is new; the query is another one each time."""

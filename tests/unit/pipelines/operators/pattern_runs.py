@@ -53,9 +53,7 @@ class Stream:
     """An operator fed by micro-batches; what it found, by pattern and key."""
 
     def __init__(self, operator: MatchPatterns, *, buckets: int = 1, call_rows: int | None = None, model: bool = False):
-        self.runner = MemoryRunner(
-            operator, by=["k"], schema=SCHEMA, buckets=buckets, call_rows=call_rows, model=model
-        )
+        self.runner = MemoryRunner(operator, by=["k"], schema=SCHEMA, buckets=buckets, call_rows=call_rows, model=model)
         self.matches: dict[tuple[str, Any], list[Found]] = defaultdict(list)
         self.timed_out: dict[tuple[str, Any], list[Found]] = defaultdict(list)
         self.late = 0

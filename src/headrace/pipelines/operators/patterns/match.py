@@ -26,6 +26,7 @@ from headrace.pipelines.operators.patterns.counting import STATUS
 from headrace.pipelines.operators.patterns.operator import Fixed, MatchPatterns, Watched
 from headrace.pipelines.operators.patterns.shapes import (
     KNOWN,
+    UNNAMED,
     AllRows,
     ByVariable,
     Named,
@@ -224,7 +225,7 @@ class _Frame:
             facts = tuple(f"{PREPARED}fact {number} {place}" for place in range(len(program.facts)))
             columns[mask] = fn.expr(_mask(program.predicate_sql))
             columns |= {name: fn.expr(text) for name, text in zip(facts, program.fact_sql, strict=True)}
-            watched.append(Watched(number, program, called.get(number, Named()), mask, facts))
+            watched.append(Watched(number, program, called.get(number, UNNAMED), mask, facts))
             wanted.append(relevant_masks(program.automaton))
         rows = self.frame.withColumns(columns)
         if settings.choice.hands_on or any(masks is None for masks in wanted):

@@ -40,7 +40,7 @@ from headrace.pipelines.keyed.operator import (
 from headrace.pipelines.operators.grouping import Longs
 from headrace.pipelines.operators.patterns.counting import COUNTS, STATUS, Tally, count_all
 from headrace.pipelines.operators.patterns.packing import LONGS, TEXTS, Layout, Packed, Tables
-from headrace.pipelines.operators.patterns.shapes import Named, Shape, Taken
+from headrace.pipelines.operators.patterns.shapes import UNNAMED, Named, Shape, Taken
 from headrace.pipelines.operators.stragglers import Stragglers, aside_field, set_aside
 from headrace.pipelines.operators.times import some_rows, times_of
 
@@ -61,7 +61,7 @@ class Watched:
 
     number: int
     program: ColumnarProgram
-    called: Named = Named()
+    called: Named = UNNAMED
     mask: str = ""
     """The column with the row predicates as bits; without one, they are evaluated here."""
     facts: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Partial matches of a key in one row: whatever tables a pattern keeps, as whole numbers and texts one behind the other.
+"""Partial matches of a key in one row: whatever tables a pattern keeps, as whole numbers and texts.
 
 A pattern keeps several tables of its own columns (runs, the rows that they took, values of those rows). Each a table of
 keyed state would be looked up and written for every key by itself, and patterns that come and go while a query runs
@@ -21,7 +21,7 @@ from headrace.pipelines.operators.grouping import Longs
 
 LONGS: Final = pa.list_(pa.int64())
 TEXTS: Final = pa.list_(pa.binary())
-Tables = dict[str, tuple[Longs, pa.RecordBatch]]
+Tables = Mapping[str, tuple[Longs, pa.RecordBatch]]
 """By its name each table: whose each row is, rising, and the rows."""
 
 
@@ -115,7 +115,7 @@ class Layout:
         longs, at = _flat(packed.longs)
         texts, text_at = packed.texts.flatten(), _flat_begins(packed.texts)
         begins, at = at, at + heads
-        found: Tables = {}
+        found: dict[str, tuple[Longs, pa.RecordBatch]] = {}
         for place, table in enumerate(self._tables):
             counts = longs[begins + place] if count else np.zeros(0, np.int64)
             has_null = counts < 0

@@ -45,6 +45,9 @@ class Named:
     version: str | None = None
 
 
+UNNAMED: Final = Named()
+
+
 class Shape(Protocol):
     """The output's columns behind the keys', and how they are made."""
 
