@@ -19,7 +19,17 @@ from itertools import permutations
 from typing import Final
 
 from headrace.cep.errors import InvalidPattern
-from headrace.cep.expressions import TRUE, Expression, Fact, conjuncts, deepest_back, is_row_only, show, walk
+from headrace.cep.expressions import (
+    TRUE,
+    Expression,
+    Fact,
+    conjuncts,
+    deepest_back,
+    is_at_hand,
+    is_row_only,
+    show,
+    walk,
+)
 from headrace.cep.tree import (
     NEXT,
     Absence,
@@ -114,6 +124,12 @@ class Automaton:
     def is_row_only(self) -> bool:
         """Whether nothing looks at earlier rows: masks are all that a matcher needs."""
         return not any(test.rest for test in self.tests)
+
+    @property
+    def merges(self) -> bool:
+        """Whether no condition looks at what a partial match took: those that began alike and are in one state have
+        the same future."""
+        return all(is_at_hand(rest, test.variable) for test in self.tests for rest in test.rest)
 
     @property
     def back(self) -> int:

@@ -474,7 +474,7 @@ class ColumnarProgram:
         settings[layout.O_CHOOSES_ONE] = int(tree.chooses_one)
         settings[layout.O_CAP] = cap.most
         settings[layout.O_AT_CAP] = _AT_CAP[cap.choice]
-        settings[layout.O_MERGES] = int(automaton.is_row_only)
+        settings[layout.O_MERGES] = int(automaton.merges)
         expires_us = None if tree.distinct is None else tree.distinct.expires_us
         settings[layout.O_EXPIRES] = NEVER if expires_us is None else expires_us
         return Shape(

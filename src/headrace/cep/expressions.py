@@ -98,6 +98,19 @@ def is_row_only(expression: Expression) -> bool:
     return all(isinstance(part, Literal | Column | Call) for part in walk(expression))
 
 
+def is_at_hand(expression: Expression, own: str) -> bool:
+    """Whether it looks at no row of the match but the one at hand, which counts as one of the variable `own`.
+
+    It may look at rows of the partition before that one.
+    """
+    if isinstance(expression, At):
+        mine = expression.variables is None or own in expression.variables
+        return mine and expression.end is End.LAST and not expression.offset
+    if isinstance(expression, Call):
+        return all(is_at_hand(argument, own) for argument in expression.args)
+    return isinstance(expression, Literal | Column)
+
+
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
     """What all have to be true for the whole to be true."""
     if isinstance(expression, Call) and expression.name == "and":

@@ -52,7 +52,7 @@ class Program:
                 tuple(step for step in steps if end is None or step.choice < end)
                 for steps, end in zip(self.open, self.ends, strict=True)
             ]
-        self.merges = automaton.is_row_only
+        self.merges = automaton.merges
         """Runs of one attempt in one state have the same future: the preferred one is enough to choose one match."""
         self.distinct = None if tree.distinct is None else compile_expression(tree.distinct.value)
         self.keeps_numbers = automaton.keeps_numbers

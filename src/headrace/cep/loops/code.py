@@ -375,7 +375,7 @@ def run(
                     doubles[at] = look.fractions[there, a]
             elif what == CONSTANT:
                 longs[at] = look.constants[a]
-                doubles[at] = look.constants.view(np.float64)[a]
+                doubles[at] = look.constant_fractions[a]
             elif what == NULL:
                 flags[at] = False
                 longs[at] = 0

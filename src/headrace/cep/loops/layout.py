@@ -65,6 +65,8 @@ class Look(NamedTuple):
 
     code: Longs
     constants: Longs
+    constant_fractions: Doubles
+    """The same memory."""
     sets: Flags
     """By set and variable: whether it belongs to it."""
     values: Longs
