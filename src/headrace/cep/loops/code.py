@@ -171,6 +171,27 @@ def keep_distinct(found: Longs, look: Look, lane: int) -> int:
 
 
 @compiled
+def adds_too_much(left: int, right: int) -> bool:
+    """Whether a sum needs more than 64 bits; asked before, as compilers take for granted that it never does."""
+    return left > MOST - right if right > 0 else left < LEAST_LONG - right
+
+
+@compiled
+def multiplies_too_much(left: int, right: int) -> bool:
+    if left in (0, 1) or right in (0, 1):
+        return False
+    if left == -1 or right == -1:
+        return LEAST_LONG in (left, right)
+    about = abs(float(left) * float(right))
+    if about >= 9.3e18 or about <= 9.1e18:
+        return about >= 9.3e18
+    bound = MOST // abs(right)
+    if (left < 0) != (right < 0) and abs(left) == bound + 1 and MOST % abs(right) == abs(right) - 1:
+        return False  # the least of all
+    return abs(left) > bound
+
+
+@compiled
 def run_aggregate(
     look: Look, at: int, what: int, lane: int, members: int, nodes: Longs, states: Longs, node: int, place: int,
     variable: int,
@@ -216,11 +237,10 @@ def run_aggregate(
     if what in (SUM_LONG, SUM_DISTINCT_LONG):
         for number in range(count):
             value = look.values[found[number], lane]
-            total = longs[at] + value
-            if (longs[at] >= 0) == (value >= 0) and (total >= 0) != (value >= 0):
+            if adds_too_much(longs[at], value):
                 flags[at] = False
                 return
-            longs[at] = total
+            longs[at] += value
     else:
         for number in range(count):
             fraction = look.fractions[found[number], lane]
@@ -231,19 +251,16 @@ def run_aggregate(
 def run_long(look: Look, at: int, what: int, left: int, right: int) -> None:
     """Arithmetic of whole numbers: what does not fit is NULL."""
     longs, flags = look.longs, look.flags
+    found = 0
     if what == ADD:
+        flags[at] = not adds_too_much(left, right)
         found = left + right
-        if (left >= 0) == (right >= 0) and (found >= 0) != (left >= 0):
-            flags[at] = False
     elif what == SUBTRACT:
+        flags[at] = left >= LEAST_LONG + right if right > 0 else left <= MOST + right
         found = left - right
-        if (left >= 0) != (right >= 0) and (found >= 0) != (left >= 0):
-            flags[at] = False
     elif what == MULTIPLY:
+        flags[at] = not multiplies_too_much(left, right)
         found = left * right
-        is_over = (left == -1 and right == LEAST_LONG) or (right == -1 and left == LEAST_LONG)
-        if is_over or (left not in (0, -1) and found // left != right):
-            flags[at] = False
     elif what in (NEGATE, ABSOLUTE):
         found = -left if what == NEGATE or left < 0 else left
         if left == LEAST_LONG:
