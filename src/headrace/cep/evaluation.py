@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final, Protocol
 
 import re2
@@ -214,13 +214,17 @@ def _substring(text: Any, start: Any, length: Any = None) -> Any:
     return text[max(0, begin) : max(0, end)]
 
 
+_WIDE: Final = Context(prec=400)
+"""As many digits as the largest fraction has."""
+
+
 def _round(value: Any, digits: Any = 0) -> Any:
     """Half away from zero, as in Spark."""
     if isinstance(value, int):
         return value
     if isinstance(value, float) and not math.isfinite(value):
         return value
-    rounded = Decimal(str(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)
+    rounded = Decimal(str(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _WIDE)
     return rounded if isinstance(value, Decimal) else float(rounded)
 
 
