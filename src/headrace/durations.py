@@ -25,6 +25,8 @@ UNITS_US: Final = {
     "week": 604_800_000_000,
     "w": 604_800_000_000,
 }
+# So that no time, with such a length added to it, leaves 64 bits.
+_LONGEST_US: Final = 3_652_500 * 86_400_000_000
 _PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?", re.IGNORECASE)
 
 
@@ -35,7 +37,7 @@ class InvalidDuration(HeadraceError):
 def microseconds(given: Interval, what: str) -> int:
     """An interval's length; `what` says in an error whose it is."""
     if isinstance(given, timedelta):
-        return round(given / timedelta(microseconds=1))
+        return _no_longer(given / timedelta(microseconds=1), given, what)
     at, total = 0, 0.0
     text = str(given)
     while at < len(text):
@@ -53,6 +55,12 @@ def microseconds(given: Interval, what: str) -> int:
         at = part.end()
     if not text.strip():
         raise InvalidDuration(f"{what} is empty: write a length of time, for example '10 minutes'")
+    return _no_longer(total, given, what)
+
+
+def _no_longer(total: float, given: Interval, what: str) -> int:
+    if abs(total) > _LONGEST_US:
+        raise InvalidDuration(f"{what} is '{given!s:.50}', which is longer than 10,000 years")
     return round(total)
 
 

@@ -50,7 +50,7 @@ from headrace.durations import in_words
 from headrace.places import Place
 
 ACCEPT: Final = -1
-MOST_STATES: Final = 1_000
+MOST_STATES: Final = 2_000
 
 
 @dataclass(frozen=True)

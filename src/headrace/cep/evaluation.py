@@ -408,7 +408,13 @@ _STRICT: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def as_key(value: Any) -> Any:
-    """A value as it is told apart from others: NaN is one value."""
+    """A value as it is told apart from others: NaN is one value, and no number is a truth value."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, bool):
+        return bool, value
+    if isinstance(value, list | dict | set | bytearray):
+        return type(value), repr(value)
     return math.nan if _is_nan(value) else value
 
 

@@ -42,8 +42,8 @@ def fill(assembler: Assembler, columns: Sequence[pa.Array], count: int) -> tuple
     code = np.array(assembler.code, np.int64).reshape(len(assembler.code), 5)
     longest = max(1, len(code))
     look = Look(
-        code, constants, constants.view(np.float64), sets, values, values.view(np.float64), known, np.zeros(longest, np.int64),
-        np.zeros(longest, np.float64), np.zeros(longest, np.bool_),
+        code, constants, constants.view(np.float64), sets, values, values.view(np.float64), known,
+        np.zeros(longest, np.int64), np.zeros(longest, np.float64), np.zeros(longest, np.bool_),
     )  # fmt: skip
     return look, texts
 

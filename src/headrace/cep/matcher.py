@@ -9,13 +9,14 @@ What always holds: the same events give the same matches however they were mixed
 """
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from headrace.cep.automaton import Automaton
 from headrace.cep.errors import InvalidEvent, InvalidPattern
-from headrace.cep.evaluation import compile_expression
+from headrace.cep.evaluation import as_key, compile_expression, moment
 from headrace.cep.match import Event, Match, Taken, path
 from headrace.cep.program import Program
 from headrace.cep.stepping import NEVER, Cap, Counts, Emitted, KeyRuns
@@ -99,6 +100,8 @@ class Matcher:
 
     def push(self, given: Mapping[str, Any]) -> Sequence[Match]:
         """An event; the matches that it made complete."""
+        if not isinstance(given, Mapping):
+            raise InvalidEvent(f"an event is a mapping of columns to values, and this is {type(given).__name__}")
         if self._program is None:
             self.prepare(given.keys())
         self.counts.events += 1
@@ -140,10 +143,10 @@ class Matcher:
         found: list[Match] = []
         while self._waiting:
             found += self._match(heapq.heappop(self._waiting)[-1])
-        for key, runs in self._keys.items():
+        for runs in self._keys.values():
             emitted = Emitted()
             runs.finish(emitted)
-            found += self._hand_out(key, runs, emitted)
+            found += self._hand_out(runs, emitted)
         self._keys.clear()
         self._alarms.clear()
         return found
@@ -157,12 +160,17 @@ class Matcher:
             if not self._key:
                 key = None
             elif len(self._key) == 1:
-                key = event.values[self._key[0]]
+                key = as_key(event.values[self._key[0]])
             else:
-                key = tuple(event.values[name] for name in self._key)
+                key = tuple(as_key(event.values[name]) for name in self._key)
         except KeyError as error:
             raise InvalidEvent(f"an event has no {error.args[0]!r}, which is its key") from None
-        runs = self._keys.get(key)
+        try:
+            runs = self._keys.get(key)
+        except TypeError:
+            raise InvalidEvent(
+                f"an event has a {type(key).__name__} in its key: a key is made of texts, numbers and times"
+            ) from None
         if runs is None:
             if not program.back and not program.may_begin(event):
                 return _NOTHING
@@ -174,7 +182,7 @@ class Matcher:
         found = _NOTHING
         if emitted.matches or emitted.timed_out:
             self._emitted = Emitted()
-            found = self._hand_out(key, runs, emitted)
+            found = self._hand_out(runs, emitted)
         if runs.is_idle:
             del self._keys[key]
         return found
@@ -190,7 +198,7 @@ class Matcher:
             runs.alarm_us = NEVER
             emitted = Emitted()
             runs.advance(now_us, emitted)
-            found += self._hand_out(key, runs, emitted)
+            found += self._hand_out(runs, emitted)
             if runs.is_idle:
                 del self._keys[key]
             elif runs.deadline_us != NEVER:
@@ -202,10 +210,13 @@ class Matcher:
         self._alarm_number += 1  # keys need not compare
         heapq.heappush(self._alarms, (runs.alarm_us, self._alarm_number, key))
 
-    def _hand_out(self, key: Any, runs: KeyRuns, emitted: Emitted) -> Sequence[Match]:
+    def _hand_out(self, runs: KeyRuns, emitted: Emitted) -> Sequence[Match]:
         self.counts.matches += len(emitted.matches)
         self.counts.timed_out += len(emitted.timed_out)
-        shown = () if not self._key else key if len(self._key) > 1 else (key,)
+        if not emitted.matches and not emitted.timed_out:
+            return _NOTHING
+        values = (emitted.matches or emitted.timed_out)[0][0].values
+        shown = tuple(values[name] for name in self._key)
         if self._on_timed_out is not None:
             for taken, at_us in emitted.timed_out:
                 self._on_timed_out(Match(shown, tuple((row.variable, row.event) for row in path(taken)), at_us))
@@ -218,19 +229,25 @@ class Matcher:
     def _time_of(self, given: Mapping[str, Any]) -> int:
         assert self._time is not None
         value = given.get(self._time)
-        if isinstance(value, int):
-            return value * self._unit_us
-        if isinstance(value, float):
-            return round(value * self._unit_us)
+        time_us: int | None = None
         if isinstance(value, str):
             try:
                 value = datetime.fromisoformat(value)
             except ValueError:
                 value = None
-        if isinstance(value, datetime):
-            value = value if value.tzinfo else value.replace(tzinfo=UTC)
-            since = value - _EPOCH
-            return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        if isinstance(value, int) and not isinstance(value, bool):
+            time_us = value * self._unit_us
+        elif isinstance(value, float) and math.isfinite(value):
+            time_us = round(value * self._unit_us)
+        elif isinstance(value, datetime):
+            since = moment(value) - _EPOCH
+            time_us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        if time_us is not None and _FIRST_US <= time_us <= _LAST_US:
+            return time_us
+        if time_us is not None:
+            raise InvalidEvent(
+                f"an event has a time in {self._time!r} that is not in the years 1 to 9999: it counts {self._unit_name}"
+            )
         raise InvalidEvent(
             f"an event has no time in {self._time!r}: it takes a number of {self._unit_name}, a datetime, or its text"
         )
@@ -241,6 +258,8 @@ class Matcher:
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_US: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_LAST_US: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
 class Describer:

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
+import re2
+
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.evaluation import CASTS, FUNCTIONS, constant, is_constant
 from headrace.cep.expressions import (
@@ -141,11 +143,23 @@ class _Reader:
     def _read(self, node: Any) -> Expression:
         kind = type(node).__name__
         if kind in _BINARY:
-            return Call(_BINARY[kind], (self.read(node.this), self.read(node.expression)))
+            found = Call(_BINARY[kind], (self.read(node.this), self.read(node.expression)))
+            if found.name == "rlike":
+                self._check_regular(found.args[1], node.expression)
+            return found
         reader = getattr(self, f"_read_{kind.lower()}", None)
         if reader is not None:
             return reader(node)  # type: ignore[no-any-return]
         return self._read_function(node, node.sql_name() if hasattr(node, "sql_name") else kind)
+
+    def _check_regular(self, pattern: Expression, node: Any) -> None:
+        if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
+            return
+        try:
+            re2.compile(pattern.value)
+        except re2.error as error:
+            why = error.args[0].decode() if isinstance(error.args[0], bytes) else str(error)
+            raise InvalidPattern(f"this is not a regular expression: {why}", self._at(node)) from None
 
     # --- values
 

@@ -42,7 +42,7 @@ def test_an_error_shows_the_line_and_marks_the_place():
         (lambda: Pattern.begin("a").optional(), "without any row", None),
         (lambda: Pattern.begin("a").not_next("n", "at = 1").next("b", "at = 1"), "must not come", None),
         (lambda: Pattern.begin("a").not_followed_by("n", within="5 min").within("1 min"), "for 5 minutes", None),
-        (lambda: Pattern.begin("a").times(1, 2_000), "more than 1000 states", None),
+        (lambda: Pattern.begin("a").times(1, 3_000), "more than 2000 states", None),
         (lambda: Pattern.begin("a").next("b").skip_to_first("a"), "for ever", "a"),
         (lambda: Pattern.begin("a").next("b").skip_to_last("x"), "does not have", "x"),
         (lambda: Pattern.begin("a", "amount = 1").next("a", "amount = 2"), "two conditions", None),

@@ -175,3 +175,58 @@ def test_columns_are_those_of_the_first_event_unless_they_are_named():
 def test_wrong_options_are_refused(options, sentence):
     with pytest.raises(InvalidPattern, match=sentence):
         A_THEN_B.matcher(columns=["t", "kind", "n"], **options)
+
+
+@pytest.mark.parametrize(
+    "value", [10**30, -(10**30), float("nan"), float("inf"), True, "not a time", None, "10000-01-01", [1]]
+)
+def test_a_time_that_is_none_is_refused(value):
+    matcher = A_THEN_B.matcher(time="t")
+    with pytest.raises(InvalidEvent, match="time in 't'"):
+        matcher.push({"kind": "a", "n": "a1", "t": value})
+    assert matcher.partial_matches == 0
+
+
+def test_an_event_is_a_mapping():
+    with pytest.raises(InvalidEvent, match="this is list"):
+        A_THEN_B.matcher(time="t").push(["a"])
+
+
+def test_keys_are_told_apart_as_columns_are():
+    nan = [float("nan"), float("nan")]
+    events = [
+        {"kind": kind, "n": kind, "t": at, "key": key}
+        for at, (kind, key) in enumerate(
+            [("a", nan[0]), ("b", nan[1]), ("a", 1), ("b", True), ("a", [1]), ("b", [1]), ("a", None), ("b", None)]
+        )
+    ]
+    matches = list(A_THEN_B.matches(events, key="key", time="t"))
+    assert [repr(match.key) for match in matches] == ["(nan,)", "([1],)", "(None,)"]
+
+
+def test_a_value_that_cannot_be_a_key_is_refused():
+    with pytest.raises(InvalidEvent, match="has a tuple in its key"):
+        A_THEN_B.matcher(key="key", time="t").push({"kind": "a", "n": "a1", "t": 0, "key": ([1],)})
+
+
+def test_values_of_every_distinct_may_be_lists():
+    pattern = A_THEN_B.every_distinct("tags", expires="1 hour")
+    events = [{**row, "tags": [1]} for row in rows("a1 a2 b")]
+    assert [words(match) for match in pattern.matches(events, time="t")] == ["a1 b"]
+
+
+@pytest.mark.parametrize("length", ["99999999999 days", "9" * 400 + " days"])
+def test_a_window_of_all_time_is_refused(length):
+    with pytest.raises(InvalidPattern, match="longer than 10,000 years"):
+        A_THEN_B.within(length)
+
+
+def test_a_regular_expression_that_is_none_is_refused():
+    with pytest.raises(InvalidPattern, match="not a regular expression"):
+        Pattern.begin("a", "kind RLIKE '('").matcher(columns=["kind"], bounded=True)
+
+
+def test_eight_variables_may_come_in_any_order():
+    parts = [Pattern.begin(name, f"kind = '{name}'") for name in "abcdefgh"]
+    pattern = Pattern.permutation(*parts).within("1 hour")
+    assert [words(match) for match in pattern.matches(rows("h g f e d c b a"), time="t")] == ["h g f e d c b a"]
