@@ -28,6 +28,11 @@ _CHANGES = {
 }
 _ASIDE = {"frame": "What an operator with `side_output()` gave."}
 # What a parameter means in one operator. One that stands in neither has to be named in the operator's docstring.
+_CAP = {
+    "most_partial": "How many partial matches a key may have.",
+    "at_cap": "What happens when there would be one more: `drop_oldest`, `drop_newest` or `fail`.",
+    "timed_out": "Whether partial matches whose time is over come out too.",
+}
 OWN: Mapping[str, Mapping[str, str]] = {
     "compare": {
         "value": "The column that is compared.",
@@ -67,6 +72,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "problem": "What the column is called that says why a line was not read.",
         "options": "The format's own: `timeZone` for syslog, `epochUnit` for logfmt and JSON.",
     },
+    "match_pattern": {"pattern": "The pattern, in either language.", **_CAP},
+    "match_patterns": {"patterns": "The patterns by their names.", **_CAP},
     "hopping": {**_SIZE, "every": "How often a window begins."},
     "late_rows": _ASIDE,
     "on_time": _ASIDE,

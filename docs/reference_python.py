@@ -60,6 +60,9 @@ PROGRESS: Mapping[str, str] = {
     "dead_letter_topics": "The topics that take records of its inputs which it cannot decode.",
     "dead_letters": "How many dead letters the job has.",
     "dead_letter_reasons": "The reasons that most of them have, and how many.",
+    "events_matched": "Rows that patterns looked at, since the checkpoint was made.",
+    "patterns": "Each pattern by itself: `name`, `version`, `state`, `problem`, `matches`, `timed_out`, `dropped`, "
+    "`partial`, `matches_in_batch`, the `keys` with most partial matches, and the `diagram` that the dashboard draws.",
     "sources": "Each input by itself, see below.",
 }
 SOURCES: Mapping[str, str] = {

@@ -1,6 +1,5 @@
 """Patterns through Spark: on streams that end and go on, and on what does not stream; always what the matcher finds."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.cep import InvalidPattern, Pattern
 from headrace.pipelines.errors import BadOption
+from headrace.pipelines.jobs.patterns import NOTHING
 from headrace.pipelines.keyed.operator import BadState
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators import (
@@ -241,16 +241,21 @@ def test_progress_says_what_patterns_do(spark: SparkSession, tmp_path: Path) -> 
     stream = Stream(spark, tmp_path, pays=SHAPE)
     for part in (ROWS[:45], ROWS[45:], [{**ROWS[-1], "at": at(60)}]):
         stream.add("pays", part)
+    counted: list[Any] = []
     frame = timed(spark.readStream.schema(SHAPE).option("maxFilesPerTrigger", 1).json(str(tmp_path / "pays")))
     query = (
         frame.transform(match_pattern(SMALL_THEN_BIG, by="card"))
         .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .foreachBatch(lambda found, _number: found.collect())
+        .foreachBatch(lambda found, _number: counted.extend(found.collect()))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    reports = [json.loads(report.json) for report in query.recentProgress]
-    told = [text for report in reports for name, counted in (report.get("observedMetrics") or {}).items()
-            if name.startswith("headrace.patterns") for text in counted["buckets"]]  # fmt: skip
-    assert told
+    stand = NOTHING
+    for report in query.recentProgress:
+        stand = stand.heard(report["observedMetrics"])
+    (found,) = stand.patterns
+    assert found.matches == len(counted)
+    assert found.matches >= 1
+    assert found.diagram is not None
+    assert stand.events > 10

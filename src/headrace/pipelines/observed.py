@@ -1,6 +1,7 @@
-"""Names of the counts that operators leave in a query's progress, for whoever reads it."""
+"""Names of the counts that operators leave in a query's progress, for whoever reads it; and what does not change."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 LATE_ROWS: Final = "headrace.late"
 """How the names begin of counts `late` and `no_time`: rows that a window did not take."""
@@ -8,3 +9,17 @@ EVENT_TIMES: Final = "headrace.time"
 """How the names begin of counts of times that were too far ahead."""
 PATTERNS: Final = "headrace.patterns"
 """How the names begin of what patterns say of themselves: `buckets`, a list of JSON texts."""
+
+
+_descriptions: dict[str, Mapping[str, Any]] = {}
+
+
+def describe(name: str, diagrams: Mapping[str, Any]) -> None:
+    """Put down, where the query is made, what each pattern of an operator looks like; `name` is that of its counts."""
+    _descriptions[name] = diagrams
+
+
+def described(name: str, pattern: str) -> Mapping[str, Any] | None:
+    """What a pattern looks like, if this process made the query."""
+    found: Mapping[str, Any] | None = _descriptions.get(name, {}).get(pattern)
+    return found

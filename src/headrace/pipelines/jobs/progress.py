@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from headrace.model import TopicPartition
+from headrace.pipelines.jobs.patterns import PatternProgress
 from headrace.pipelines.observed import LATE_ROWS
 from headrace.pipelines.source.planning import offsets_in
 
@@ -48,6 +49,8 @@ class Progress:
     dead_letter_topics: tuple[str, ...] = ()  # topics for records of its inputs that it cannot decode
     dead_letters: int = 0  # how many there are of this job
     dead_letter_reasons: Mapping[str, int] = field(default_factory=dict)
+    events_matched: int = 0  # rows that patterns looked at
+    patterns: tuple[PatternProgress, ...] = ()
 
     @property
     def lag_records(self) -> int | None:
@@ -73,6 +76,7 @@ class Progress:
             "dead_letter_topics": list(self.dead_letter_topics),
             "dead_letter_reasons": dict(self.dead_letter_reasons),
             "sources": sources,
+            "patterns": [pattern.as_json() for pattern in self.patterns],
         }
 
 

@@ -10,6 +10,7 @@ from headrace.pipelines.jobs.build import Prepared, is_over, start, start_ending
 from headrace.pipelines.jobs.declare import REAL_TIME
 from headrace.pipelines.jobs.endpoints import dead_letter_topics
 from headrace.pipelines.jobs.failures import sentence_of, will_last
+from headrace.pipelines.jobs.patterns import NOTHING, PatternStand
 from headrace.pipelines.jobs.progress import Progress, read
 from headrace.pipelines.jobs.status import describe_target
 from headrace.pipelines.spark.watermarks import keep_now
@@ -42,6 +43,7 @@ class Running:
     retry_at: float | None = None
     last_error: str | None = None
     late_rows: dict[str, int] = field(default_factory=dict)
+    patterns: dict[str, PatternStand] = field(default_factory=dict)
     last_batch: dict[str, int] = field(default_factory=dict)
     has_begun: bool = False
     was_over: bool = False
@@ -163,10 +165,14 @@ class Runner:
                 if report["batchId"] <= running.last_batch.get(word, -1):
                     continue
                 late = running.late_rows.get(word, 0)
+                stand = running.patterns.get(word, NOTHING).heard(report.get("observedMetrics") or {})
+                running.patterns[word] = stand
                 progress = replace(
                     read(running.name, word, inputs, dict(report), late),
                     writes=describe_target(running.prepared.job.outputs[word]),
                     dead_letter_topics=dead_letter_topics(running.prepared.job, running.prepared.bootstrap),
+                    events_matched=stand.events,
+                    patterns=stand.patterns,
                 )
                 running.last_batch[word] = progress.batch
                 running.late_rows[word] = progress.late_rows_total

@@ -3,22 +3,22 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from headrace.cep.automaton import Automaton, explain
+from headrace.cep.automaton import explain
 from headrace.cep.columnar import ColumnarProgram
 from headrace.cep.expressions import show
 from headrace.cep.pattern import Pattern
+from headrace.cep.pictures.diagram import as_json
 from headrace.cep.stepping import Cap
-from headrace.cep.tree import Contiguity
 from headrace.errors import nearest
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.keyed.operator import Ordered
-from headrace.pipelines.observed import PATTERNS
+from headrace.pipelines.observed import PATTERNS, describe
 from headrace.pipelines.operators.aggregation.algebra import PREPARED
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema, check_events, event_time_of, over_keys
@@ -213,7 +213,8 @@ class _Frame:
             tuple((name, fingerprint(one.program)) for name, one in zip(names, watched, strict=True)),
         )
         found = over_keys(rows, self.by, lambda _: operator, settings.buckets, self.at.lag_us)
-        return published(found, settings.choice).transform(lambda each: _marked(each, watched, self.at))
+        diagrams = {one.called.name: as_json(one.program.automaton) for one in watched}
+        return published(found, settings.choice, diagrams).transform(lambda each: _marked(each, watched, self.at))
 
     def _evaluated(
         self, programs: Sequence[ColumnarProgram], called: Mapping[int, Named], settings: _Settings
@@ -226,7 +227,7 @@ class _Frame:
             columns[mask] = fn.expr(_mask(program.predicate_sql))
             columns |= {name: fn.expr(text) for name, text in zip(facts, program.fact_sql, strict=True)}
             watched.append(Watched(number, program, called.get(number, UNNAMED), mask, facts))
-            wanted.append(relevant_masks(program.automaton))
+            wanted.append(program.relevant_masks)
         rows = self.frame.withColumns(columns)
         if settings.choice.hands_on or any(masks is None for masks in wanted):
             return rows, watched
@@ -239,22 +240,13 @@ class _Frame:
         return rows.where(" OR ".join([*tests, f"`{self.at.column}` IS NULL"])), watched
 
 
-def published(found: DataFrame, choice: Stragglers) -> DataFrame:
+def published(found: DataFrame, choice: Stragglers, diagrams: Mapping[str, Any]) -> DataFrame:
     """What the operator emitted: its counts in the query's progress, and the rest."""
+    name = f"{PATTERNS}.{next_number()}"
+    describe(name, diagrams)
     counts = fn.collect_list(STATUS.name).alias("buckets")
-    named = found.observe(f"{PATTERNS}.{next_number()}", counts).where(f"{STATUS.name} IS NULL").drop(STATUS.name)
+    named = found.observe(name, counts).where(f"{STATUS.name} IS NULL").drop(STATUS.name)
     return count_late_rows(named, choice)
-
-
-def relevant_masks(automaton: Automaton) -> list[int] | None:
-    """A row that has all bits of none of these can be left out, whatever came before it; None if every row counts."""
-    edges = [edge for state in automaton.states for edge in state.edges]
-    looks_at_all = any(edge.contiguity is Contiguity.STRICT or edge.next_bars for edge in edges if edge.target >= 0)
-    looks_at_all = looks_at_all or any(edge.next_bars for edge in edges)
-    if looks_at_all or automaton.back or automaton.tree.chooses_one:
-        return None
-    masks = sorted({test.rows for test in automaton.tests})
-    return None if 0 in masks else masks
 
 
 def fingerprint(program: ColumnarProgram) -> str:
