@@ -85,7 +85,7 @@ def test_jobs_find_what_is_planted(tmp_path, jobs):
             run_cli("topic", "create", job, bootstrap=bootstrap)
         only = [word for job in jobs for word in ("--job", job)]
         done = subprocess.run(
-            [*COMMAND, "pipeline", "run", FOLDER / "jobs.py", *only, "--trigger", "available-now", "--drain",
+            [*COMMAND, "pipeline", "run", FOLDER / "pattern_jobs.py", *only, "--trigger", "available-now", "--drain",
              "--bootstrap", bootstrap, "--state-dir", tmp_path / "state", "--conf", "spark.sql.shuffle.partitions=2"],
             capture_output=True, text=True, timeout=400, cwd=tmp_path, env={**os.environ},
         )  # fmt: skip

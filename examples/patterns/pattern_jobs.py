@@ -5,7 +5,7 @@ python examples/patterns/card_fraud.py | headrace produce payments
 python examples/patterns/trade_surveillance.py | headrace produce trades
 python examples/patterns/machinery.py | headrace produce machines
 python examples/patterns/intrusion.py | headrace produce audit
-headrace pipeline run examples/patterns/jobs.py --trigger available-now --drain
+headrace pipeline run examples/patterns/pattern_jobs.py --trigger available-now --drain
 headrace tail intrusions --no-follow
 """
 
