@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headrace.cep.automaton import compile_tree
 from headrace.cep.checking import check
 from headrace.cep.columnar import ColumnarProgram, Kept
+from headrace.cep.compiling import compile_tree
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.match import Event, Taken, path
 from headrace.cep.matcher import Describer

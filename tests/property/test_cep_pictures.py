@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 from hypothesis import assume, given
 
-from headrace.cep.automaton import compile_tree
+from headrace.cep.compiling import compile_tree
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.pictures.diagram import MOST_BOXES, diagram_of
 from headrace.cep.pictures.layout import lay_out

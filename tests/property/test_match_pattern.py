@@ -6,9 +6,10 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headrace.cep.automaton import Automaton, compile_tree
+from headrace.cep.automaton import Automaton
 from headrace.cep.checking import check
 from headrace.cep.columnar import ColumnarProgram, NotColumnar
+from headrace.cep.compiling import compile_tree
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.stepping import Cap
 from headrace.cep.tree import PatternTree

@@ -1,13 +1,19 @@
 """Complex event processing, pure: patterns over streams of rows, the automaton they compile into, and a plain matcher.
 
-    pattern.py  match_recognize.py     the two languages, Python and SQL; `reading.py` their conditions
+    pattern.py  match_recognize.py     the two languages, Python and SQL; `reading.py` their conditions, `row_pattern.py`
+                                       what stands in PATTERN
     tree.py                            what both are read into
-    automaton.py  checking.py          what the tree compiles into, and what is refused before anything runs
-    expressions.py  evaluation.py      conditions, with SQL's three truth values
+    automaton.py  compiling.py         what the tree compiles into; `explaining.py` for people
+    checking.py                        what is refused before anything runs
+    expressions.py                     conditions, with SQL's three truth values
+    evaluation.py  values.py           conditions of one row after the other
+    assembling.py  kinds.py  lanes.py  conditions as code, and the values that it reads, as numbers
+    rowwise.py  spark_sql.py           what looks at one row only: over batches, and as texts for Spark
     program.py  stepping.py            the automaton at work: one key's partial matches, row by row
     matcher.py                         events of all keys, put in order
     match.py                           events and matches
-    columnar.py  loops.py              the same for many keys at once, over arrays, compiled
+    columnar.py  shaping.py  loops/    the same for many keys at once, over arrays, compiled
+    kept.py  found.py                  what is kept of keys between calls, and what a call gives
     spelling.py  stored.py             patterns as texts, and as records of a topic
     pictures/                          automata drawn
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.cep.errors import CepError
-from headrace.cep.evaluation import CASTS, FUNCTIONS, constant, is_constant, moment
+from headrace.cep.evaluation import constant, is_constant
 from headrace.cep.expressions import (
     Aggregate,
     At,
@@ -32,7 +32,8 @@ from headrace.cep.expressions import (
     walk,
 )
 from headrace.cep.kinds import BOOL, DOUBLE, LONG, NULL, SPAN, TEXT, TIME, Kind, Type, type_of
-from headrace.cep.loops import code as op
+from headrace.cep.loops import instructions as op
+from headrace.cep.values import CASTS, FUNCTIONS, moment
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MOMENT: Final = datetime.min.replace(tzinfo=UTC)

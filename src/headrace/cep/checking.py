@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from headrace.cep.automaton import ACCEPT, Automaton, Edge
 from headrace.cep.errors import InvalidPattern
-from headrace.cep.evaluation import constant, is_constant, order
+from headrace.cep.evaluation import constant, is_constant
 from headrace.cep.expressions import TRUE, At, Call, Column, Expression, Literal, columns, conjuncts, walk
 from headrace.cep.tree import Contiguity, Skip
+from headrace.cep.values import order
 from headrace.durations import in_words
 from headrace.errors import nearest
 from headrace.places import Place

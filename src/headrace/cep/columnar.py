@@ -9,102 +9,35 @@ What always holds: the cost of a call is that of its rows and of the partial mat
 looked at in Python.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from headrace.cep.assembling import Assembler, NotColumnar, Segment
-from headrace.cep.automaton import ACCEPT, Automaton, Edge
+from headrace.cep.automaton import ACCEPT, Automaton
 from headrace.cep.errors import TooManyPartialMatches
 from headrace.cep.expressions import TRUE, Call, Expression, Fact, Literal, walk
+from headrace.cep.found import Found, Rows, Shown, Stepped, describe
 from headrace.cep.kept import Kept, Shelves, Tables
 from headrace.cep.kinds import LONG, Kind, column_of, numbers_of
 from headrace.cep.lanes import NO_NODES, fill, lagged, last_rows, names_of
 from headrace.cep.loops import layout
 from headrace.cep.loops.code import run_nodes, run_rows
 from headrace.cep.loops.keys import step_keys
-from headrace.cep.loops.layout import NEVER, NOT_YET, Longs, Look, Shape
-from headrace.cep.loops.paths import collect, hash_nodes, measure_paths, write_paths
+from headrace.cep.loops.layout import NEVER, NOT_YET, Longs, Look
+from headrace.cep.loops.paths import collect, hash_nodes
 from headrace.cep.rowwise import Evaluated, RowProgram
+from headrace.cep.shaping import shape_of
 from headrace.cep.stepping import Cap
 from headrace.cep.tree import Contiguity, Skip
 
 __all__ = ["NEVER", "ColumnarProgram", "Evaluated", "Found", "Kept", "NotColumnar", "Shown", "Stepped"]
 
 _MOST_BITS: Final = 62
-_CONTIGUITIES: Final = {
-    Contiguity.STRICT: layout.STRICT,
-    Contiguity.RELAXED: layout.RELAXED,
-    Contiguity.ANY: layout.ANY,
-}
-_SKIPS: Final = {
-    Skip.NONE: layout.SKIP_NONE,
-    Skip.TO_NEXT: layout.SKIP_NEXT,
-    Skip.PAST_LAST: layout.SKIP_PAST,
-    Skip.TO_FIRST: layout.SKIP_FIRST,
-    Skip.TO_LAST: layout.SKIP_LAST,
-    Skip.TO_NONE: layout.SKIP_ALL,
-}
-_AT_CAP: Final = {"drop_oldest": layout.DROP_OLDEST, "drop_newest": layout.DROP_NEWEST, "fail": layout.FAIL}
-
-
-@dataclass(frozen=True)
-class _Call:
-    """The rows of a step, as long as its matches are looked at."""
-
-    nodes: Longs
-    look: Look
-    texts: pa.Array | None
-
-
-@dataclass(frozen=True)
-class Found:
-    """Matches (or partial matches) of some keys: match i belongs to `keys[i]`, was known at `times_us[i]`, is the
-    `numbers[i]`-th of its key (0 where that is not counted), and has the rows `rows[ends[i - 1] : ends[i]]`, taken as
-    `variables[…]` (numbers of `ColumnarProgram.variables`)."""
-
-    keys: Longs
-    times_us: Longs
-    numbers: Longs
-    ends: Longs
-    rows: Longs
-    variables: Longs
-    path: Longs = field(repr=False)
-    call: _Call = field(repr=False, compare=False)
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def __iter__(self) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-        """Key, time, and the rows as variable and number: for tests and people."""
-        for number in range(len(self.keys)):
-            span = slice(self.ends[number - 1] if number else 0, self.ends[number])
-            rows = zip(self.variables[span].tolist(), self.rows[span].tolist(), strict=True)
-            yield int(self.keys[number]), int(self.times_us[number]), list(rows)
-
-
-@dataclass(frozen=True)
-class Stepped:
-    kept: Kept
-    matches: Found
-    timed_out: Found
-    dropped: int
-    """Partial matches that were dropped at the cap."""
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What MATCH_RECOGNIZE shows: of which match each row is (its place in `Found`), which row of the input it is (of
-    ONE ROW PER MATCH the last), and the measures."""
-
-    matches: Longs
-    rows: Longs
-    measures: pa.RecordBatch
 
 
 class ColumnarProgram:
@@ -145,7 +78,7 @@ class ColumnarProgram:
         self.fact_schema = pa.schema([(f"f{at}", types[of].arrow) for at, of in enumerate(self.facts)])
         self._sources = [self.facts.index(lane.of) for lane in self._lanes]
         self._tailed = sorted({source for source, lane in zip(self._sources, self._lanes, strict=True) if lane.back})
-        self._shape = self._shape_of(tests, cap)
+        self._shape = shape_of(automaton, tests, self._numbers, cap)
         expires_us = None if tree.distinct is None else tree.distinct.expires_us
         self._shelves = Shelves(
             pa.schema(
@@ -253,9 +186,9 @@ class ColumnarProgram:
                 f"a key has {self._shape.settings[layout.O_CAP]} partial matches, which is the cap: raise it, shorten "
                 "`within`, or choose to drop some"
             )
-        call = _Call(nodes, look, texts)
-        found = self._describe(call, matches, match_ends, kept.numbers if self.keeps_numbers else None)
-        over = self._describe(call, timed_out, timed_out_ends, None)
+        call = Rows(nodes, look, texts)
+        found = describe(call, self._shape.states, matches, match_ends, kept.numbers if self.keeps_numbers else None)
+        over = describe(call, self._shape.states, timed_out, timed_out_ends, None)
         held, node_keys = collect(nodes, runs, run_ends, waiting, waiting_ends)
         places = pa.array(held[:, layout.N_PLACE])
         held[:, layout.N_PLACE] = np.arange(len(held))
@@ -391,21 +324,6 @@ class ColumnarProgram:
             return Shown(matches, rows, pa.RecordBatch.from_arrays([], schema=pa.schema([])))
         return Shown(matches, rows, pa.RecordBatch.from_arrays(columns, schema=self.output_schema))
 
-    def _describe(self, call: _Call, found: Longs, key_ends: Longs, numbers: Longs | None) -> Found:
-        nodes, states = call.nodes, self._shape.states
-        ends = np.empty(len(found), np.int64)
-        path = np.empty(measure_paths(nodes, found, ends), np.int64)
-        write_paths(nodes, found, ends, path)
-        counts = np.diff(key_ends, prepend=0)
-        keys = np.repeat(np.arange(len(key_ends)), counts)
-        counted = np.zeros(len(found), np.int64)
-        if numbers is not None:
-            counted = np.arange(len(found)) - np.repeat(key_ends - counts, counts) + numbers[keys] + 1
-        variables = states[nodes[path, layout.N_STATE], layout.S_VARIABLE]
-        return Found(
-            keys, found[:, layout.M_TIME].copy(), counted, ends, nodes[path, layout.N_ROW], variables, path, call
-        )  # fmt: skip
-
     # --- the automaton as arrays
 
     def _test(self, number: int) -> tuple[int, int, int, int]:
@@ -426,71 +344,6 @@ class ColumnarProgram:
         bit = len(self.row_predicates) + len(self._bits)
         self._bits.append((bit, segment))
         return test.rows | (1 << bit if bit < _MOST_BITS else 0), 0, 0, variable
-
-    def _shape_of(self, tests: list[tuple[int, int, int, int]], cap: Cap) -> Shape:
-        automaton, tree = self.automaton, self.automaton.tree
-        states = np.zeros((len(automaton.states) + 1, layout.S_WIDTH), np.int64)
-        edges: list[list[int]] = []
-        bars: list[list[int]] = []
-        nexts: list[list[int]] = []
-        absences: list[list[int]] = []
-
-        def add(edge: Edge) -> None:
-            begins = len(bars), len(nexts), len(absences)
-            bars.extend([bar.test, -1 if bar.unless is None else bar.unless] for bar in edge.bars)
-            nexts.extend([test] for test in edge.next_bars)
-            absences.extend([test, for_us] for test, for_us in edge.absences)
-            is_plain = edge.target != ACCEPT and not (edge.bars or edge.next_bars or edge.absences)
-            edges.append(
-                [
-                    edge.target,
-                    _CONTIGUITIES[edge.contiguity],
-                    NEVER if edge.within_us is None else edge.within_us,
-                    edge.wait_us,
-                    *(begins[0], len(bars)),
-                    *(begins[1], len(nexts)),
-                    *(begins[2], len(absences)),
-                    int(is_plain),
-                ]
-            )
-
-        for number, state in enumerate(automaton.states):
-            ends = [choice for choice, edge in enumerate(state.edges) if edge.is_immediate]
-            mask, code, code_end, _ = tests[state.test]
-            begin = len(edges)
-            for edge in state.edges:
-                add(edge)
-            states[number] = (
-                mask, begin, len(edges), ends[0] if ends else -1, self._numbers[state.variable], state.test,
-                int(code < code_end), int(state.is_excluded),
-            )  # fmt: skip
-        begin = len(edges)
-        for edge in automaton.starts:
-            add(edge)
-        states[-1] = 0, begin, len(edges), -1, -1, 0, 0, 0
-        settings = np.zeros(layout.O_WIDTH, np.int64)
-        settings[layout.O_WITHIN] = NEVER if tree.within_us is None else tree.within_us
-        settings[layout.O_SKIP] = _SKIPS[tree.after.skip]
-        settings[layout.O_CHOOSES_ONE] = int(tree.chooses_one)
-        settings[layout.O_CAP] = cap.most
-        settings[layout.O_AT_CAP] = _AT_CAP[cap.choice]
-        settings[layout.O_MERGES] = int(automaton.merges)
-        expires_us = None if tree.distinct is None else tree.distinct.expires_us
-        settings[layout.O_EXPIRES] = NEVER if expires_us is None else expires_us
-        return Shape(
-            states,
-            _table(edges, layout.E_WIDTH),
-            np.array(tests, np.int64).reshape(len(tests), layout.T_WIDTH),
-            _table(bars, 2),
-            _table(nexts, 1),
-            _table(absences, 2),
-            np.array([name in tree.after.variables for name in self._numbers], np.bool_),
-            settings,
-        )
-
-
-def _table(rows: list[list[int]], width: int) -> NDArray[np.int64]:
-    return np.array(rows, np.int64).reshape(len(rows), width)
 
 
 def _require_columnar(automaton: Automaton, schema: pa.Schema | None) -> None:

@@ -16,10 +16,11 @@ from typing import Any, Final
 
 from headrace.cep.automaton import Automaton
 from headrace.cep.errors import InvalidEvent, InvalidPattern
-from headrace.cep.evaluation import as_key, compile_expression, moment
+from headrace.cep.evaluation import compile_expression
 from headrace.cep.match import Event, Match, Taken, path
 from headrace.cep.program import Program
 from headrace.cep.stepping import NEVER, Cap, Counts, Emitted, KeyRuns
+from headrace.cep.values import as_key, moment
 from headrace.errors import nearest
 
 _UNITS_US: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from headrace.cep.automaton import Automaton, compile_tree, explain
+from headrace.cep.automaton import Automaton
 from headrace.cep.checking import check
+from headrace.cep.compiling import compile_tree
 from headrace.cep.errors import InvalidPattern
+from headrace.cep.explaining import explain
 from headrace.cep.expressions import TRUE
 from headrace.cep.match import Event, Match
 from headrace.cep.match_recognize import read_match_recognize

@@ -13,7 +13,7 @@ from typing import Any, Final
 import re2
 
 from headrace.cep.errors import InvalidPattern
-from headrace.cep.evaluation import CASTS, FUNCTIONS, constant, is_constant
+from headrace.cep.evaluation import constant, is_constant
 from headrace.cep.expressions import (
     Aggregate,
     At,
@@ -27,6 +27,7 @@ from headrace.cep.expressions import (
     columns,
     walk,
 )
+from headrace.cep.values import CASTS, FUNCTIONS
 from headrace.durations import InvalidDuration, microseconds
 from headrace.errors import nearest
 from headrace.extras import load

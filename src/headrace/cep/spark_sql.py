@@ -17,9 +17,9 @@ import pyarrow as pa
 import re2
 
 from headrace.cep.assembling import Assembler, NotColumnar
-from headrace.cep.evaluation import moment
 from headrace.cep.expressions import Call, Column, Expression, Literal, show
 from headrace.cep.kinds import BOOL, DOUBLE, LONG, NULL, Kind, Type
+from headrace.cep.values import moment
 
 _NUMERIC: Final = (Kind.LONG, Kind.DOUBLE, Kind.DECIMAL)
 _TRIED: Final = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide"}

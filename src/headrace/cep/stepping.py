@@ -17,10 +17,10 @@ from typing import Final
 
 from headrace.cep.automaton import ACCEPT
 from headrace.cep.errors import TooManyPartialMatches
-from headrace.cep.evaluation import as_key
 from headrace.cep.match import Event, Taken, Values, path
 from headrace.cep.program import Program, Step
 from headrace.cep.tree import Skip
+from headrace.cep.values import as_key
 
 NEVER: Final = 2**63 - 1
 

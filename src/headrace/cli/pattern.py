@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import click
 
-from headrace.cep.automaton import Automaton, explain
+from headrace.cep.automaton import Automaton
 from headrace.cep.errors import InvalidPattern
+from headrace.cep.explaining import explain
 from headrace.cep.pictures.diagram import Diagram, diagram_of
 from headrace.cep.pictures.markup import as_dot, as_mermaid
 from headrace.cep.pictures.svg import draw_svg

@@ -1,6 +1,9 @@
 """The automaton over arrays: what it refuses, what it keeps between calls, its cap. Equal results: tests/property."""
 
+from itertools import pairwise
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from headrace.cep.columnar import NEVER, ColumnarProgram, Kept, NotColumnar
@@ -70,3 +73,108 @@ def test_the_cap_may_fail():
 def test_what_needs_more_than_masks_is_refused(pattern, sentence):
     with pytest.raises(NotColumnar, match=sentence):
         program(pattern)
+
+
+SCHEMA = pa.schema(
+    [("k", pa.string()), ("x", pa.int64()), ("y", pa.float64()), ("lat", pa.float64()), ("lon", pa.float64())]
+)
+
+
+def over(pattern, *keys, cuts=(), schema=SCHEMA, **cap):
+    """Matches as lists of row numbers: each key's rows as dicts, a second apart, in one call or cut into several."""
+    columnar = ColumnarProgram(pattern.compile(schema.names, bounded=True), Cap(**cap), schema=schema)
+    kept, found = Kept.nothing(len(keys)), []
+    bounds = [0, *cuts, max(map(len, keys))]
+    for begin, end in pairwise(bounds):
+        now = [one[begin:end] for one in keys]
+        rows = np.concatenate([np.arange(begin, begin + len(one)) for one in now])
+        evaluated = columnar.evaluate(pa.RecordBatch.from_pylist([row for one in now for row in one], schema=schema))
+        stepped = columnar.step(
+            kept, np.cumsum([len(one) for one in now]), rows, rows * 1_000_000, evaluated.masks, evaluated.facts,
+            watermark_us=end * 1_000_000, is_final=end == bounds[-1],
+        )  # fmt: skip
+        kept = columnar.from_tables(len(keys), columnar.to_tables(stepped.kept))
+        found += [(key, [row for _, row in taken]) for key, _, taken in stepped.matches]
+    return found
+
+
+HAVERSINE = (
+    "2 * 6371 * asin(sqrt(pow(sin(radians(lat - a.lat) / 2), 2)"
+    " + cos(radians(a.lat)) * cos(radians(lat)) * pow(sin(radians(lon - a.lon) / 2), 2)))"
+)
+
+
+def test_impossible_travel_is_computed_in_the_loop():
+    pattern = Pattern.begin("a").next("b", f"k = a.k AND {HAVERSINE} > 500")
+    berlin, potsdam, paris = (52.52, 13.40), (52.39, 13.06), (48.86, 2.35)
+    rows = [{"k": "card", "lat": lat, "lon": lon} for lat, lon in (berlin, potsdam, paris, paris, berlin)]
+    assert over(pattern, rows, cuts=[2]) == [(0, [1, 2]), (0, [3, 4])]
+
+
+def test_texts_of_earlier_calls_compare_with_those_of_later_ones():
+    pattern = Pattern.begin("a", "x = 1").followed_by("b", "x = 2 AND k > a.k").within("1 hour")
+    rows = [{"k": "m", "x": 1}, {"k": "a", "x": 2}, {"k": "z", "x": 2}]
+    assert over(pattern, rows, rows[::-1], cuts=[1, 2]) == [(0, [0, 2])]
+
+
+def test_whole_numbers_that_do_not_fit_are_unknown():
+    pattern = Pattern.begin("a").next("b", "a.x + x > 0 OR SUM(x) > 0").within("1 hour")
+    most = {"x": 2**63 - 1}
+    assert over(pattern, [most, {"x": 0}]) == [(0, [0, 1])]
+    assert over(pattern, [most, {"x": 1}]) == []
+
+
+def test_the_rows_that_are_still_looked_at_are_named():
+    columnar = ColumnarProgram(A_THEN_B.compile(["x"]))
+    kept = step(columnar, Kept.nothing(3), [A, 0, A], [B], [0, A]).kept
+    keys, rows = kept.held_rows()
+    assert list(zip(keys.tolist(), rows.tolist(), strict=True)) == [(0, 0), (0, 2), (2, 5)]
+    assert kept.sizes().tolist() == [2, 0, 1]
+
+
+def test_values_that_expire_are_let_go():
+    pattern = Pattern.begin("a", "x = 1").next("b", "x = 2").within("1 s").every_distinct("k", expires="10 seconds")
+    columnar = ColumnarProgram(pattern.compile(SCHEMA.names), schema=SCHEMA)
+    rows = columnar.evaluate(pa.RecordBatch.from_pylist([{"k": "m", "x": 1}], schema=SCHEMA))
+    zero, none = np.zeros(1, np.int64), np.empty(0, np.int64)
+    kept = columnar.step(
+        Kept.nothing(1), np.array([1]), zero, zero, rows.masks, rows.facts, watermark_us=2_000_000
+    ).kept  # fmt: skip
+    assert kept.deadlines_us().tolist() == [10_000_000]
+    assert len(columnar.to_tables(kept)["began"][0]) == 1
+    kept = columnar.step(kept, np.zeros(1, np.int64), none, none, none, watermark_us=10_000_000).kept
+    assert kept.deadlines_us().tolist() == [NEVER]
+    assert all(len(keys) == 0 for keys, _ in columnar.to_tables(kept).values())
+
+
+def test_measures_have_their_types_before_there_is_a_match():
+    pattern = Pattern.sql(
+        """MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES FIRST(a.x) AS x, AVG(y) AS mean, CLASSIFIER() AS c,
+        COUNT(*) AS n, MATCH_NUMBER() AS m, LAST(y) > 1 AS big PATTERN (a b) DEFINE b AS b.x > a.x)"""
+    )
+    schema = SCHEMA.append(pa.field("t", pa.timestamp("us")))
+    columnar = ColumnarProgram(pattern.compile(schema.names, bounded=True), schema=schema)
+    assert [(one.name, str(one.type)) for one in columnar.output_schema] == [
+        ("x", "int64"), ("mean", "double"), ("c", "string"), ("n", "int64"), ("m", "int64"), ("big", "bool"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("condition", "sentence"),
+    [
+        ("concat(a.k, k) = 'x'", "concat.* cannot be computed over the rows of a match"),
+        ("d / a.d > 1", "cast decimals to DOUBLE"),
+        ("MATCH_NUMBER() > 1", "known only once there is a match"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused_with_its_place(condition, sentence):
+    schema = SCHEMA.append(pa.field("d", pa.decimal128(10, 2)))
+    pattern = Pattern.begin("a").next("b", condition)
+    with pytest.raises(NotColumnar, match=sentence):
+        ColumnarProgram(pattern.compile(schema.names, bounded=True), schema=schema)
+
+
+def test_rows_that_matter_to_nothing_are_known_by_their_masks():
+    assert program().relevant_masks == (A, B)
+    assert program(Pattern.begin("a", "x = 1").next("b", "x = 2")).relevant_masks is None
+    assert program(Pattern.begin("a", "x = 1").followed_by("b").within("1 s")).relevant_masks is None

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from headrace.cep.automaton import explain
 from headrace.cep.columnar import ColumnarProgram
+from headrace.cep.explaining import explain
 from headrace.cep.expressions import show
 from headrace.cep.pattern import Pattern
 from headrace.cep.pictures.diagram import as_json
