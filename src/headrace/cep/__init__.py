@@ -1,7 +1,7 @@
 """Complex event processing, pure: patterns over streams of rows, the automaton they compile into, and a plain matcher.
 
-    pattern.py  match_recognize.py     the two languages, Python and SQL; `reading.py` their conditions, `row_pattern.py`
-                                       what stands in PATTERN
+    pattern.py  match_recognize.py     the two languages, Python and SQL; `reading.py` their conditions,
+                                       `row_pattern.py` what stands in PATTERN
     tree.py                            what both are read into
     automaton.py  compiling.py         what the tree compiles into; `explaining.py` for people
     checking.py                        what is refused before anything runs
