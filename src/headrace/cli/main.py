@@ -74,6 +74,7 @@ SUMMARIES = {
     "pipeline": "Run pipelines: topics through PySpark to results.",
     "view": "Look at materialized views, and serve them.",
     "pattern": "Check patterns over events, try them, see their automata.",
+    "search": "Store queries, and hold documents against them as they flow past.",
     "cdc": "Turn the changes of a database into topics.",
     "work": "Run a function for each message of a queue.",
     "sync": "Keep caches, indexes and tables in step with a topic.",

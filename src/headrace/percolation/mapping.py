@@ -12,6 +12,7 @@ What always holds: a field has one kind, whatever a document brings; a described
 `InvalidDocument`, or left out where `malformed` is `ignore`.
 """
 
+import json
 from collections.abc import Mapping as Map
 from dataclasses import dataclass, field
 from enum import Enum
@@ -83,6 +84,14 @@ DYNAMIC: Final = Mapping()
 
 _PARTS: Final = ("fields", "default_fields", "analyzers", "dynamic", "analyzer", "malformed")
 _KINDS: Final = {kind.value: kind for kind in Kind if kind is not Kind.DYNAMIC}
+
+
+def parse_mapping(value: bytes | str, name: str = "default") -> Mapping:
+    """A mapping as the text of JSON."""
+    try:
+        return read_mapping(json.loads(value), name)
+    except (ValueError, RecursionError):
+        raise InvalidMapping(f"mapping {name!r} is not JSON: write an object with 'fields'") from None
 
 
 def read_mapping(given: object, name: str = "default") -> Mapping:

@@ -11,9 +11,10 @@ candidates; a query that is refused changes nothing; a document is held against 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Map
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headrace.errors import nearest
+from headrace.extras import load
 from headrace.percolation.documents import Document, read_document
 from headrace.percolation.errors import InvalidMapping, InvalidQuery, InvalidStoredQuery, UnknownQuery
 from headrace.percolation.evaluate import Highlight, highlights, score
@@ -23,6 +24,11 @@ from headrace.percolation.mapping import DYNAMIC, Mapping
 from headrace.percolation.reading import is_selective, read_query
 from headrace.percolation.stored import StoredQuery
 from headrace.percolation.tree import Query
+
+if TYPE_CHECKING:
+    from headrace.percolation.index import Percolated
+
+_MOST_TREES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,77 +43,110 @@ class Hit:
     highlights: tuple[Highlight, ...] = ()
 
 
-class CandidateIndex(Protocol):
-    """Picks the queries that a document may match, by numbers that are given once and never again."""
+Pair = tuple[int, int, float]
+"""A document's row, a query's number, and what the match is worth."""
+
+
+class Index(Protocol):
+    """Holds queries by numbers, which are given again when they are free, and finds what documents match."""
 
     def add(self, number: int, query: Query) -> None: ...
 
     def remove(self, number: int) -> None: ...
 
-    def candidates(self, documents: Sequence[Document]) -> Sequence[Iterable[int]]:
-        """For each document all the numbers whose query matches it, and as few others as can be."""
+    def pairs(self, documents: Sequence[Document], query_of: Callable[[int], Query]) -> Iterable[Pair]:
+        """Every pair that matches, ordered by row; `query_of` knows a number's query, if the index does not."""
         ...
 
 
 class AllQueries:
-    """The index that picks every query: brute force, by which the others are measured."""
+    """The index that holds every query against every document: by it the others are measured."""
 
     def __init__(self) -> None:
-        self._numbers: dict[int, None] = {}
+        self._queries: dict[int, Query] = {}
 
-    def add(self, number: int, query: Query) -> None:  # noqa: ARG002 (whatever it asks)
-        self._numbers[number] = None
+    def add(self, number: int, query: Query) -> None:
+        self._queries[number] = query
 
     def remove(self, number: int) -> None:
-        del self._numbers[number]
+        del self._queries[number]
 
-    def candidates(self, documents: Sequence[Document]) -> Sequence[Iterable[int]]:
-        return [tuple(self._numbers)] * len(documents)
+    def pairs(self, documents: Sequence[Document], query_of: Callable[[int], Query]) -> Iterable[Pair]:  # noqa: ARG002
+        for row, document in enumerate(documents):
+            for number, query in self._queries.items():
+                if (worth := score(query, document)) is not None:
+                    yield row, number, worth
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A stored query, what it means, and its number in the index (None while it is paused)."""
+class Compiled:
+    """The index that is compiled (`index/`): rarest facts pick candidates, and compiled loops decide most of them."""
 
-    stored: StoredQuery
-    query: Query
-    number: int | None
+    def __init__(self) -> None:
+        self.index = load("headrace.percolation.index", "holding many queries").QueryIndex()
+        self.add: Callable[[int, Query], None] = self.index.add
+        self.remove: Callable[[int], None] = self.index.remove
+
+    def pairs(self, documents: Sequence[Document], query_of: Callable[[int], Query]) -> Iterable[Pair]:
+        settle = load("headrace.percolation.index").settle
+        found = settle(self.index.match_documents(documents), documents.__getitem__, query_of)
+        pairs: Iterable[Pair] = zip(found.rows.tolist(), found.numbers.tolist(), found.scores.tolist(), strict=True)
+        return pairs
 
 
 class Percolator:
-    """Holds queries, each under the mapping that it names; a document is read by one mapping."""
+    """Holds queries, each under the mapping that it names; a document is read by one mapping.
+
+    Trees of queries are read again from their texts when one is needed that was not for long: what is kept for each
+    query is its record and what the index files.
+    """
 
     def __init__(
         self,
         mappings: Map[str, Mapping] | None = None,
         *,
         policy: Policy = DEFAULT_POLICY,
-        index: Callable[[], CandidateIndex] = AllQueries,
+        index: Callable[[], Index] = Compiled,
     ) -> None:
         self._mappings = dict(mappings) if mappings else {"default": DYNAMIC}
         self._policy = policy
+        self._new_index = index
         self._indexes = {name: index() for name in self._mappings}
-        self._held: dict[str, _Held] = {}
-        self._by_number: dict[int, _Held] = {}
-        self._next = 0
+        self._stored: dict[str, StoredQuery] = {}
+        self._numbers: dict[str, int] = {}
+        """By id, of the queries that are not paused."""
+        self._by_number: list[StoredQuery | None] = []
+        self._free: list[int] = []
+        self._unselective: set[int] = set()
+        self._trees: dict[int, Query] = {}
 
     # --- the queries
 
     def put(self, stored: StoredQuery) -> None:
         """Add a query, or replace the one of the same id; refused, the one that is there stays."""
         query = self.read(stored)
-        self._take_out(stored.id)
-        held = _Held(stored, query, None)
+        number = None
         if not stored.paused:
-            held = _Held(stored, query, self._next)
-            self._next += 1
-            self._indexes[stored.mapping].add(held.number or 0, query)
-            self._by_number[held.number or 0] = held
-        self._held[stored.id] = held
+            number = self._free.pop() if self._free else len(self._by_number)
+            try:
+                self._indexes[stored.mapping].add(number, query)
+            except InvalidQuery:
+                if number < len(self._by_number):
+                    self._free.append(number)
+                raise
+        self._take_out(stored.id)
+        self._stored[stored.id] = stored
+        if number is None:
+            return
+        if number == len(self._by_number):
+            self._by_number.append(None)
+        self._by_number[number] = stored
+        self._numbers[stored.id] = number
+        if not is_selective(query):
+            self._unselective.add(number)
 
     def add(self, query_id: str, text: str, **kept: Any) -> StoredQuery:
         """A new query; `kept` are the other fields of `StoredQuery`."""
-        if query_id in self._held:
+        if query_id in self._stored:
             raise InvalidStoredQuery(f"query {query_id!r} is there already: change it, or choose another id")
         stored = StoredQuery(query_id, text, **kept)
         self.put(stored)
@@ -132,27 +171,27 @@ class Percolator:
         self._take_out(query_id)
 
     def get(self, query_id: str) -> StoredQuery:
-        held = self._held.get(query_id)
-        if held is None:
+        stored = self._stored.get(query_id)
+        if stored is None:
             raise UnknownQuery(
-                f"no query is stored as {query_id!r}: {nearest(query_id, self._held, otherwise='look at the list')}"
+                f"no query is stored as {query_id!r}: {nearest(query_id, self._stored, otherwise='look at the list')}"
             )
-        return held.stored
+        return stored
 
     def __contains__(self, query_id: str) -> bool:
-        return query_id in self._held
+        return query_id in self._stored
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._stored)
 
     def __iter__(self) -> Iterator[StoredQuery]:
         """The stored queries in the order of their ids."""
-        return (self._held[each].stored for each in sorted(self._held))
+        return (self._stored[each] for each in sorted(self._stored))
 
     @property
     def unselective(self) -> int:
         """How many queries are held against every document, for want of something that a match must have."""
-        return sum(held.number is not None and not is_selective(held.query) for held in self._held.values())
+        return len(self._unselective)
 
     def read(self, stored: StoredQuery) -> Query:
         """What a query means; refused with the place marked."""
@@ -164,11 +203,60 @@ class Percolator:
         except InvalidQuery as error:
             raise InvalidQuery(f"query {stored.id!r}: {error.sentence}", error.place) from None
 
+    def numbered(self, number: int) -> StoredQuery:
+        """The stored query that has a number now."""
+        stored = self._by_number[number]
+        if stored is None:
+            raise UnknownQuery(f"no query has number {number}")
+        return stored
+
+    def _tree(self, number: int) -> Query:
+        """What the query of a number means; those that were not needed for longest are forgotten."""
+        query = self._trees.pop(number, None)
+        if query is None:
+            query = self.read(self.numbered(number))
+            if len(self._trees) >= _MOST_TREES:
+                del self._trees[next(iter(self._trees))]
+        self._trees[number] = query
+        return query
+
     def _take_out(self, query_id: str) -> None:
-        held = self._held.pop(query_id, None)
-        if held is not None and held.number is not None:
-            self._indexes[held.stored.mapping].remove(held.number)
-            del self._by_number[held.number]
+        stored = self._stored.pop(query_id, None)
+        number = self._numbers.pop(query_id, None)
+        if stored is not None and number is not None:
+            self._indexes[stored.mapping].remove(number)
+            self._by_number[number] = None
+            self._free.append(number)
+            self._trees.pop(number, None)
+            self._unselective.discard(number)
+
+    # --- the mappings
+
+    @property
+    def mappings(self) -> Map[str, Mapping]:
+        return self._mappings
+
+    def put_mapping(self, name: str, mapping: Mapping) -> dict[str, InvalidQuery]:
+        """Add a mapping, or replace one; its queries that mean nothing under the new one are removed, and why."""
+        refused: dict[str, InvalidQuery] = {}
+        under = [stored for stored in self._stored.values() if stored.mapping == name]
+        for stored in under:
+            self._take_out(stored.id)
+        self._mappings[name] = mapping
+        self._indexes[name] = self._new_index()
+        for stored in under:
+            try:
+                self.put(stored)
+            except InvalidQuery as error:
+                refused[stored.id] = error
+        return refused
+
+    def remove_mapping(self, name: str) -> None:
+        """Take a mapping out, and its queries with it."""
+        for stored in [stored for stored in self._stored.values() if stored.mapping == name]:
+            self._take_out(stored.id)
+        self._mappings.pop(name, None)
+        self._indexes.pop(name, None)
 
     # --- the documents
 
@@ -184,31 +272,34 @@ class Percolator:
         """The hits of each document; one that does not fit its mapping is an `InvalidDocument`."""
         fields = self._mapping(mapping, "a document")
         read = [each if isinstance(each, Document) else read_document(each, fields) for each in documents]
-        return [
-            self._hits(document, numbers, with_highlights)
-            for document, numbers in zip(read, self._indexes[mapping].candidates(read), strict=True)
-        ]
+        hits: list[list[Hit]] = [[] for _ in read]
+        for row, number, worth in self._indexes[mapping].pairs(read, self._tree):
+            stored = self.numbered(number)
+            words = highlights(self._tree(number), read[row]) if with_highlights else ()
+            hits[row].append(Hit(stored.id, worth * stored.boost, stored.tags, stored.owner, stored.version, words))
+        for each in hits:
+            each.sort(key=lambda hit: hit.id)
+        return hits
+
+    def percolate_batch(self, batch: Any, mapping: str = "default") -> "Percolated":
+        """The same for an Arrow batch, as arrays of rows and numbers (see `numbered`); scores without boosts.
+
+        Rows that do not fit the mapping are in `refused`, and the others are none the worse.
+        """
+        index = self._indexes[mapping] if self._mapping(mapping, "a batch") else None
+        if not isinstance(index, Compiled):
+            raise TypeError("a batch needs the compiled index")
+        percolated: Percolated = load("headrace.percolation.index").percolate_batch(
+            index.index, batch, self._tree, self._mappings[mapping]
+        )
+        return percolated
 
     def explain(self, query_id: str, document: Map[str, Any] | Document) -> Explanation:
         """Why the document matches the query, or why not."""
         stored = self.get(query_id)
-        mapping = self._mappings[stored.mapping]
-        return explain(
-            self._held[query_id].query, document if isinstance(document, Document) else read_document(document, mapping)
-        )
-
-    def _hits(self, document: Document, numbers: Iterable[int], with_highlights: bool) -> list[Hit]:
-        hits = list[Hit]()
-        for number in numbers:
-            held = self._by_number[number]
-            worth = score(held.query, document)
-            if worth is None:
-                continue
-            stored = held.stored
-            words = highlights(held.query, document) if with_highlights else ()
-            hits.append(Hit(stored.id, worth * stored.boost, stored.tags, stored.owner, stored.version, words))
-        hits.sort(key=lambda hit: hit.id)
-        return hits
+        if not isinstance(document, Document):
+            document = read_document(document, self._mappings[stored.mapping])
+        return explain(self.read(stored), document)
 
     def _mapping(self, name: str, what: str) -> Mapping:
         mapping = self._mappings.get(name)

@@ -136,6 +136,8 @@ def _check(stored: StoredQuery) -> None:
     what = f"stored query {stored.id!r}"
     if not isinstance(stored.id, str) or not stored.id or len(stored.id) > LONGEST_ID or not stored.id.isprintable():
         raise InvalidStoredQuery(f"{what}: an id has 1 to {LONGEST_ID} printable characters")
+    if stored.id.startswith("mapping:"):
+        raise InvalidStoredQuery(f"{what}: what begins with 'mapping:' names a mapping: choose another id")
     for name, value in (("query", stored.text), ("mapping", stored.mapping), ("owner", stored.owner)):
         if not isinstance(value, str):
             raise InvalidStoredQuery(f"{what}: {name!r} is a text, not {value!r}")
