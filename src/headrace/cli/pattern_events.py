@@ -27,6 +27,7 @@ _LONGEST: Final = 16 * 1024 * 1024
 _MAX_WAIT_MS: Final = 1000
 # Columns about the record, as the source of pipelines names them where values are decoded.
 TIME_OF_RECORD: Final = "_timestamp"
+OF_RECORDS: Final = ("_topic", "_partition", "_offset", "_key", TIME_OF_RECORD)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS: Final = 253_402_300_799_000  # of the year 9999
 

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headrace.cli.output import console, json_option, print_json, print_table
 from headrace.cli.parameters import START, Parsed, bootstrap_option, complete_topic, connect, limit_option
-from headrace.cli.pattern_events import Events, Row, read_file, read_topic
+from headrace.cli.pattern_events import OF_RECORDS, Events, Row, read_file, read_topic
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import Start
@@ -56,7 +56,7 @@ def search() -> None:
       headrace search mapping listings listings.json
       headrace search add bikes 'title:"racing bike"~2 AND price:<500' --mapping listings --owner ann
       headrace search test listings.jsonl --mapping listings
-      headrace search explain bikes '{"title": "A bike for racing", "price": 450}'
+      headrace search explain '{"title": "A bike for racing", "price": 450}' --id bikes
     """
 
 
@@ -283,8 +283,8 @@ def test(
 
 
 @search.command()
-@click.argument("query_id", metavar="[ID]", required=False)
 @click.argument("document")
+@click.option("--id", "query_id", metavar="ID", help="Explain this stored query.")
 @click.option("--query", help="Explain this query, in place of a stored one.")
 @click.option(
     "--mapping", default="default", show_default=True, metavar="NAME", help="What the fields mean to --query."
@@ -294,8 +294,8 @@ def test(
 @bootstrap_option
 @json_option
 def explain(
-    query_id: str | None,
     document: str,
+    query_id: str | None,
     query: str | None,
     mapping: str,
     mapping_file: Path | None,
@@ -303,17 +303,17 @@ def explain(
     bootstrap: tuple[Address, ...],
     as_json: bool,
 ) -> None:
-    """Say why DOCUMENT matches the query ID, or why not: each part of the query, and what the document has.
+    """Say why DOCUMENT matches a query, or why not: each part of the query, and what the document has.
 
     DOCUMENT is a JSON object, or a file whose first document is taken, or - for standard input. Ends with 1 if it does
     not match.
 
     \b
-      headrace search explain bikes '{"title": "A bike for racing", "price": 450}'
+      headrace search explain '{"title": "A bike for racing", "price": 450}' --id bikes
       headrace search explain listing.json --query 'title:bike AND price:<500'
     """
     if (query is None) == (query_id is None):
-        raise click.UsageError("give the ID of a stored query, or --query")
+        raise click.UsageError("give --id or --query")
     value = _document(document)
     held = _percolator(query, (query_id,) if query_id else (), mapping, mapping_file, queries, bootstrap)
     said = held.explain(query_id or _TRIED, value)
@@ -419,10 +419,13 @@ class _Trial:
 
     def run(self) -> None:
         described = self._held.mappings[self._mapping]
+        hidden = OF_RECORDS if self._events.is_topic else ()
         for row in self._events.rows:
             self._read += 1
             try:
-                document = read_document(row, described)
+                # What a topic's records have beside their values is no text to search.
+                value = {name: each for name, each in row.items() if name not in hidden}
+                document = read_document(value, described)
             except InvalidDocument as error:
                 self._refused += 1
                 click.echo(f"{self._events.place} {row.place}: {harmless(str(error))}", err=True)
