@@ -26,7 +26,7 @@ from headrace.cli.parameters import (
 )
 from headrace.cli.pattern_events import TIME_OF_RECORD, Events, columns_of_text, read_file, read_topic
 from headrace.cli.pattern_expected import compare, read_expected
-from headrace.cli.pattern_source import load_pattern
+from headrace.cli.pattern_source import load_pattern, pattern_argument
 from headrace.cli.pattern_trial import Trial, print_document, print_matches
 from headrace.client.address import Address
 from headrace.client.offsets import Start
@@ -36,7 +36,6 @@ from headrace.errors import harmless, nearest
 _FORMS: Final = ("all", "words", "drawing", "svg", "dot", "mermaid")
 _FORM_OF: Final = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "all"}
 
-pattern_argument = click.argument("pattern", metavar="PATTERN")
 _events_argument = click.argument("events", metavar="[EVENTS]", required=False)
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 from runpy import run_path
 from typing import Any, Final
 
+import click
+
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.pattern import Pattern
 from headrace.cep.spelling import is_python, is_sql, read_pattern
 from headrace.errors import HeadraceError, nearest
 from headrace.extras import import_named, missing_extra
 
+pattern_argument = click.argument("pattern", metavar="PATTERN")
 _LARGEST: Final = 1024 * 1024
 _IN_FILE: Final = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)", re.DOTALL)
 _WAYS: Final = "give a .sql file, module.py:NAME, or the text of MATCH_RECOGNIZE (…) or Pattern.begin(…)"
