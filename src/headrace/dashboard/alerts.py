@@ -246,6 +246,25 @@ def jobs(known: Known) -> Iterator[Alert]:
             )  # fmt: skip
 
 
+def patterns(known: Known) -> Iterator[Alert]:
+    """Patterns that cannot be matched, or not completely."""
+    for reports in known.jobs.values():
+        last = reports[-1]
+        for pattern in last.patterns:
+            name = last.name_of(pattern)
+            link = pattern_link(name)
+            if pattern.state == FAILED:
+                said = (pattern.problem or "it cannot be read").splitlines()[0]
+                yield Alert(f"pattern:{name}", Severity.DANGER, name, f"is not matched: {said}.", link)
+            if pattern.dropped:
+                one = pattern.dropped == 1
+                yield Alert(
+                    f"cap:{name}", Severity.WARNING, name,
+                    f"dropped {count(pattern.dropped)} partial match{'' if one else 'es'} at the cap, so matches may "
+                    "be missing: raise most_partial, or shorten the time.", link,
+                )  # fmt: skip
+
+
 def parts(known: Known) -> Iterator[Alert]:
     """What captures, copies and views say is wrong with them."""
     for topic, statuses in known.statuses.items():
@@ -282,7 +301,7 @@ def parts(known: Known) -> Iterator[Alert]:
                 )  # fmt: skip
 
 
-RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, queues, jobs, parts)
+RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, queues, jobs, patterns, parts)
 
 
 def topic_link(name: str) -> str:

@@ -79,6 +79,10 @@ class BatchReport:
         """The job, and its output where it has several."""
         return self.job if self.output == "out" else f"{self.job}.{self.output}"
 
+    def name_of(self, pattern: PatternReport) -> str:
+        """That of the job, and of the pattern where it has one."""
+        return f"{self.name}:{pattern.name}" if pattern.name else self.name
+
 
 def batch_report(read: ReadRecord) -> BatchReport | None:
     """What a record of the progress topic says; None if it is of no known shape."""

@@ -1,13 +1,15 @@
 """What a person is told."""
 
+import json
+
 from headrace.client.lag import Retention
 from headrace.connect.sync.places import group_of
 from headrace.dashboard.alerts import Known, Severity, find_alerts, is_growing
 from headrace.dashboard.history import DEPTH, History, Point
-from headrace.dashboard.reports import BatchReport
+from headrace.dashboard.reports import BatchReport, with_batches
 from headrace.model import TopicPartition
 from headrace.status import CAPTURES, DERIVED, Status
-from tests.unit.dashboard.dashboard_cases import NOW, group, lag, queue, snapshot, topic
+from tests.unit.dashboard.dashboard_cases import NOW, group, lag, queue, read, snapshot, topic
 
 
 def alerts(found=None, history=None, jobs=None, statuses=None, before=None):
@@ -127,3 +129,17 @@ def test_an_alert_keeps_its_beginning():
     known = Known(NOW + 5000, found, History(), {}, {})
     (later,) = find_alerts(known, {alert.key: alert for alert in first})
     assert later.since_ms == NOW
+
+
+def test_a_pattern_that_is_not_matched_and_one_that_dropped_some():
+    pattern = {"name": "tried", "matches": 3}
+    failed = pattern | {"name": "odd", "state": "failed", "problem": "unknown column 'x'\n  x > 1\n  ^"}
+    report = {"job": "fraud", "batch": 1, "patterns": [pattern, pattern | {"name": "many", "dropped": 1}, failed]}
+    jobs = with_batches({}, [read("fraud", json.dumps(report))])
+    found = {alert.key: alert for alert in alerts(snapshot(groups=[]), jobs=jobs)}
+    assert set(found) == {"cap:fraud:many", "pattern:fraud:odd"}
+    assert found["cap:fraud:many"].severity is Severity.WARNING
+    assert "dropped 1 partial match at the cap" in found["cap:fraud:many"].sentence
+    assert found["pattern:fraud:odd"].severity is Severity.DANGER
+    assert found["pattern:fraud:odd"].sentence == "is not matched: unknown column 'x'."
+    assert found["pattern:fraud:odd"].link == "/patterns/fraud%3Aodd"

@@ -39,12 +39,7 @@ def running(state: State) -> Iterator[Running]:
             history = tuple(
                 (report.at_ms, one) for report in reports for one in report.patterns if one.name == pattern.name
             )
-            yield Running(name_of(last, pattern), pattern, last, history)
-
-
-def name_of(report: BatchReport, pattern: PatternReport) -> str:
-    """That of the job, and of the pattern where it has one."""
-    return f"{report.name}:{pattern.name}" if pattern.name else report.name
+            yield Running(last.name_of(pattern), pattern, last, history)
 
 
 def row(found: Running, snapshot: Snapshot, state: State) -> dict[str, Any]:
