@@ -14,7 +14,7 @@ from headrace.cli.output import human_count, print_table
 from headrace.cli.pattern_events import Events, InvalidEvents, Row
 
 _PLACES_SHOWN: Final = 6
-_FOR_EVER_US: Final = 10_000 * 366 * 86_400_000_000
+_FOR_EVER_US: Final = 9_000 * 365 * 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_US: Final = 253_402_300_799_000_000  # of the year 9999
 _TIMED_OUT_KEPT: Final = 1_000
