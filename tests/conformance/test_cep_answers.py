@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from headrace.cep.columnar import ColumnarProgram, Kept, NotColumnar
+from headrace.cep.columnar import ColumnarProgram, Kept
 from headrace.cep.match import Event
 from headrace.cep.program import Program
 from tests.conformance.cep_answers import frozen, has_timed_out, shown
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _PAGE = Path(__file__).parents[2] / "docs" / "reference" / "differences-cep.md"
 _DECLARED = {place for each in DIFFERENCES for place in each.at}
 _LACKED = {place for each in MISSING for place in each.at}
+_SCHEMA = pa.schema(
+    [("k", pa.string()), ("t", pa.int64()), ("kind", pa.string()), ("x", pa.float64()), ("id", pa.int64())]
+)
 named = pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
 
 
@@ -69,10 +73,7 @@ def test_our_matcher_finds_what_they_found(case: Case, answers: dict[str, dict[s
 @named
 def test_compiled_loops_find_what_our_matcher_finds(case: Case) -> None:
     program = Program(case.pattern.compile(bounded=True))
-    try:
-        columnar = ColumnarProgram(program.automaton)
-    except NotColumnar:
-        return
+    columnar = ColumnarProgram(program.automaton, schema=_SCHEMA)
     if case.lateness_s is not None:
         return  # the order is restored before
     for text, expected in zip(case.streams, found_by_matcher(case)[0], strict=True):
@@ -83,12 +84,14 @@ def test_compiled_loops_find_what_our_matcher_finds(case: Case) -> None:
         middle = given[len(given) // 2]["t"] if given else 0
         for begin_ms, end_ms in ((-1, middle), (middle, 10**6)):
             now = [row for row in ordered if begin_ms < row["t"] <= end_ms]
+            evaluated = columnar.evaluate(pa.RecordBatch.from_pylist(now, schema=_SCHEMA))
             stepped = columnar.step(
                 kept,
                 np.cumsum([sum(row["k"] == key for row in now) for key in keys]),
                 np.array([row["id"] for row in now], np.int64),
                 np.array([row["t"] * 1000 for row in now], np.int64),
-                np.array([mask_of(program, row) for row in now], np.int64),
+                evaluated.masks,
+                evaluated.facts,
                 watermark_us=(end_ms + 1) * 1000,
                 is_final=end_ms == 10**6,
             )
@@ -98,11 +101,6 @@ def test_compiled_loops_find_what_our_matcher_finds(case: Case) -> None:
                 for _, _, taken in stepped.matches
             ]
         assert sorted(found) == expected
-
-
-def mask_of(program: Program, row: dict[str, Any]) -> int:
-    event = Event(row)
-    return sum(1 << bit for bit, predicate in enumerate(program.predicates) if predicate(event) is True)
 
 
 def test_what_only_the_definition_decides(answers: dict[str, dict[str, Any]]) -> None:

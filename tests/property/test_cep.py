@@ -257,6 +257,12 @@ def run_columns(tree: PatternTree, keys: Sequence[Sequence[tuple[int, int]]], cu
     bounds = [*sorted(cuts), 100]
     for begin, end in zip([-1, *bounds], bounds, strict=False):
         now = [[event for event in one if begin < event.time_us <= end] for one in events]
+        if is_stored and columnar.relevant_masks is not None:
+            masks = [columnar.evaluate(batch_of(one)).masks.tolist() for one in now]
+            now = [
+                [event for event, mask in zip(one, own, strict=True) if is_relevant(columnar, mask)]
+                for one, own in zip(now, masks, strict=True)
+            ]
         flat = [event for one in now for event in one]
         evaluated = columnar.evaluate(batch_of(flat))
         if is_stored:
@@ -293,6 +299,10 @@ def run_columns(tree: PatternTree, keys: Sequence[Sequence[tuple[int, int]]], cu
     expected_over = [[(rows_of(taken), at_us) for taken, at_us in one.timed_out] for one in plain]
     expected_shown = [shown_by(program, one) for one in plain]
     return (found, over, spelled(shown)), (expected, expected_over, spelled(expected_shown))
+
+
+def is_relevant(columnar: ColumnarProgram, mask: int) -> bool:
+    return any(mask & wanted == wanted for wanted in columnar.relevant_masks or ())
 
 
 def spelled(shown: object) -> str:

@@ -72,7 +72,7 @@ class NotColumnar(CepError):
         super().__init__(f"{sentence}\n{place.mark()}" if place else sentence)
 
 
-class _Foreign(Exception):
+class Foreign(Exception):
     """There is no instruction for this."""
 
 
@@ -120,7 +120,7 @@ class Assembler:
         writer = _Writer(self, own)
         try:
             found = writer.write(expression)
-        except _Foreign:
+        except Foreign:
             raise NotColumnar(
                 f"{show(expression)} cannot be computed over the rows of a match: work on texts and decimals of one "
                 "row at a time, or cast decimals to DOUBLE",
@@ -153,7 +153,7 @@ class Assembler:
             arrow = arrow.field(index).type
         found = type_of(arrow)
         if found is None:
-            raise _Foreign
+            raise Foreign
         return found
 
     def set_of(self, variables: frozenset[str] | None) -> int:
@@ -164,14 +164,14 @@ class Assembler:
         if lane not in self.lanes:
             try:
                 self.lanes[lane] = self.type_of(of)
-            except _Foreign:
+            except Foreign:
                 self.lanes[lane] = self.foreign_type(of)
         return list(self.lanes).index(lane), self.lanes[lane]
 
     def foreign_type(self, expression: Expression) -> Type:
         """The type of what there is no instruction for."""
         if not isinstance(expression, Call):
-            raise _Foreign
+            raise Foreign
         if expression.name == "cast":
             target = expression.args[1]
             assert isinstance(target, Literal)
@@ -186,7 +186,7 @@ class Assembler:
         else:
             found = _FOREIGN.get(expression.name)
         if found is None:
-            raise _Foreign
+            raise Foreign
         return found
 
 
@@ -215,7 +215,7 @@ class _Writer:
         before = len(self.lines)
         try:
             return self._call(expression)
-        except _Foreign:
+        except Foreign:
             del self.lines[before:]
             self._known = {line: at for line, at in self._known.items() if at < before}
             if is_row_only(expression):
@@ -254,7 +254,7 @@ class _Writer:
         elif isinstance(value, Decimal) and value.is_finite() and abs(value) < 10**9 and _scale(value) <= 9:
             found, value = Type(Kind.DECIMAL, pa.decimal128(18, _scale(value))), int(value.scaleb(_scale(value)))
         else:
-            raise _Foreign
+            raise Foreign
         return self._emit(found, op.CONSTANT, self._place(found, value))
 
     def _place(self, found: Type, value: Any) -> int:
@@ -307,7 +307,7 @@ class _Writer:
         if found.kind is Kind.TEXT:
             return self._aggregate(replace(aggregate, of=_cast(aggregate.of, "double")))
         if found.kind not in (*_NUMERIC, Kind.SPAN) or (aggregate.name == "avg" and found.kind is Kind.DECIMAL):
-            raise _Foreign
+            raise Foreign
         what = op.SUM_DISTINCT_DOUBLE if aggregate.is_distinct else op.SUM_DOUBLE
         if not is_double:
             what = op.SUM_DISTINCT_LONG if aggregate.is_distinct else op.SUM_LONG
@@ -352,7 +352,7 @@ class _Writer:
         if name == "pi":
             return self._constant(constant(Call("pi", ())))
         if name not in ("negate", "abs", "ceil", "floor", "round", *_OF_ONE, *_OF_TWO):
-            raise _Foreign
+            raise Foreign
         given = self.write(args[0])
         if given.type.kind is Kind.TEXT and name != "round":
             given = self.write(_cast(args[0], "double"))
@@ -366,18 +366,18 @@ class _Writer:
         if name == "round":
             if given.type.kind is Kind.LONG and len(args) == 1:
                 return given
-            raise _Foreign
+            raise Foreign
         is_double = given.type.kind is Kind.DOUBLE
         if name in ("negate", "abs"):
             if given.type.kind not in (*_NUMERIC, Kind.SPAN):
-                raise _Foreign
+                raise Foreign
             if is_double:
                 return self._emit(given.type, op.NEGATE_D if name == "negate" else op.ABSOLUTE_D, given.at)
             return self._emit(given.type, op.NEGATE if name == "negate" else op.ABSOLUTE, given.at)
         if given.type.kind is Kind.LONG:
             return _Value(given.at, LONG)
         if not is_double:
-            raise _Foreign
+            raise Foreign
         return self._emit(LONG, op.CEILING if name == "ceil" else op.FLOOR, given.at)
 
     def _truth(self, expression: Expression) -> _Value:
@@ -388,7 +388,7 @@ class _Writer:
             return self._emit(BOOL, op.IS_TRUE, given.at)
         if given.type.kind is Kind.DOUBLE:
             return self._emit(BOOL, op.IS_TRUE_D, given.at)
-        raise _Foreign
+        raise Foreign
 
     def _number(self, expression: Expression) -> _Value:
         given = self.write(expression)
@@ -399,7 +399,7 @@ class _Writer:
         if kind in (Kind.DOUBLE, Kind.NULL):
             return given
         if kind not in (Kind.LONG, Kind.BOOL, Kind.DECIMAL):
-            raise _Foreign
+            raise Foreign
         return self._emit(DOUBLE, op.TO_DOUBLE, given.at, None, 10**given.type.scale)
 
     def _compare(self, name: str, left: Expression, right: Expression) -> _Value:
@@ -461,10 +461,10 @@ class _Writer:
         if kinds <= {Kind.TIME, Kind.SPAN} or Kind.SPAN in kinds:
             return self._time_arithmetic(name, one, other)
         if not kinds <= {*_NUMERIC}:
-            raise _Foreign
+            raise Foreign
         if Kind.DOUBLE not in kinds and Kind.DECIMAL in kinds:
             if name not in ("+", "-", "*"):
-                raise _Foreign
+                raise Foreign
             if name == "*":
                 return self._emit(
                     _decimal(one.type.scale + other.type.scale), op.MULTIPLY, one.at, other.at
@@ -479,7 +479,7 @@ class _Writer:
     def _time_arithmetic(self, name: str, one: _Value, other: _Value) -> _Value:
         kinds = one.type.kind, other.type.kind
         if any(pa.types.is_date(value.type.arrow) for value in (one, other)) and Kind.SPAN in kinds:
-            raise _Foreign
+            raise Foreign
         if kinds == (Kind.TIME, Kind.TIME) and name == "-":
             return self._emit(SPAN, op.SUBTRACT, one.at, other.at)
         if name in ("+", "-") and kinds == (Kind.SPAN, Kind.SPAN):
@@ -499,7 +499,7 @@ class _Writer:
         if name == "/" and kinds == (Kind.SPAN, Kind.SPAN):
             sides = self._double(_Value(one.at, LONG)), self._double(_Value(other.at, LONG))
             return self._emit(DOUBLE, op.DIVIDE_D, sides[0].at, sides[1].at)
-        raise _Foreign
+        raise Foreign
 
     # --- choices
 
@@ -538,14 +538,14 @@ class _Writer:
             return values, NULL
         if len(kinds) > 1:
             if not kinds <= {*_NUMERIC}:
-                raise _Foreign
+                raise Foreign
             return [self._double(value) for value in values], DOUBLE
         if kinds == {Kind.DECIMAL}:
             scale = max(value.type.scale for value in known)
             return [value if value not in known else self._scaled(value, scale) for value in values], _decimal(scale)
         types = list(dict.fromkeys(value.type for value in known))
         if len(types) > 1 and kinds == {Kind.TEXT}:
-            raise _Foreign
+            raise Foreign
         return values, types[0] if len(types) == 1 else {Kind.LONG: LONG, Kind.DOUBLE: DOUBLE}.get(types[0].kind, TIME)
 
     def _cast(self, given: Expression, target: str) -> _Value:
@@ -568,7 +568,7 @@ class _Writer:
             return _Value(value.at, TIME if pa.types.is_date(value.type.arrow) else value.type)
         if target == "string" and value.type == TEXT:
             return value
-        raise _Foreign
+        raise Foreign
 
 
 def _cast(expression: Expression | None, target: str) -> Expression:
@@ -587,7 +587,7 @@ def _pushed_down(call: Call) -> Expression:
     is_strict = known.is_strict if known is not None else call.name in ("like", "rlike", "||", "cast", "+", "-", "/")
     coordinates = {(at.end, at.variables, at.offset, at.back) for at in ats}
     if not ats or not is_strict or len(coordinates) != 1 or not all(map(is_constant, others)):
-        raise _Foreign
+        raise Foreign
     of = Call(call.name, tuple(one.of if isinstance(one, At) else one for one in call.args))
     return replace(ats[0], of=of)
 
@@ -598,7 +598,7 @@ def _scale(value: Decimal) -> int:
 
 def _decimal(scale: int) -> Type:
     if scale > 38:
-        raise _Foreign
+        raise Foreign
     return Type(Kind.DECIMAL, pa.decimal128(38, scale))
 
 

@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.cep.assembling import Assembler, NotColumnar, Segment
+from headrace.cep.assembling import Assembler, Foreign, NotColumnar, Segment
 from headrace.cep.automaton import ACCEPT, Automaton
 from headrace.cep.errors import TooManyPartialMatches
-from headrace.cep.expressions import TRUE, Call, Expression, Fact, Literal, walk
+from headrace.cep.expressions import TRUE, Call, Expression, Fact, Literal, show, walk
 from headrace.cep.found import Found, Rows, Shown, Stepped, describe
 from headrace.cep.kept import Kept, Shelves, Tables
 from headrace.cep.kinds import LONG, Kind, column_of, numbers_of
@@ -70,7 +70,14 @@ class ColumnarProgram:
         ]
         self._distinct = -1
         if tree.distinct is not None and schema is not None:
-            self._distinct, _ = self._assembler.lane(tree.distinct.value)
+            try:
+                self._distinct, _ = self._assembler.lane(tree.distinct.value)
+            except Foreign:
+                raise NotColumnar(
+                    f"values of {show(tree.distinct.value)} cannot be told apart: every-distinct takes a text, a number, "
+                    "a time or a truth value",
+                    tree.distinct.value,
+                ) from None
         self._lanes = list(self._assembler.lanes)
         self.back = max((lane.back for lane in self._lanes), default=0)
         self.facts: tuple[Expression, ...] = tuple(dict.fromkeys(lane.of for lane in self._lanes))

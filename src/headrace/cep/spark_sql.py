@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import re2
 
-from headrace.cep.assembling import Assembler, NotColumnar
+from headrace.cep.assembling import Assembler, Foreign, NotColumnar
 from headrace.cep.expressions import Call, Column, Expression, Literal, show
 from headrace.cep.kinds import BOOL, DOUBLE, LONG, NULL, Kind, Type
 from headrace.cep.values import moment
@@ -77,9 +77,7 @@ class _Writer:
         text = ".".join("`" + part.replace("`", "``") + "`" for part in column.path)
         try:
             found: Type | None = self._assembler.type_of(column)
-        except NotColumnar:
-            raise
-        except Exception:  # noqa: BLE001 - a type that code has no kind for
+        except Foreign:
             return text, None
         if found is NULL and len(column.path) > 1:
             return "NULL", NULL

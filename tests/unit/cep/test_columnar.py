@@ -174,7 +174,34 @@ def test_what_cannot_be_compiled_is_refused_with_its_place(condition, sentence):
         ColumnarProgram(pattern.compile(schema.names, bounded=True), schema=schema)
 
 
+def test_values_that_cannot_be_told_apart_are_refused():
+    schema = SCHEMA.append(pa.field("tags", pa.list_(pa.string())))
+    pattern = Pattern.begin("a").every_distinct("tags", expires="1 hour")
+    with pytest.raises(NotColumnar, match="every-distinct takes a text"):
+        ColumnarProgram(pattern.compile(schema.names), schema=schema)
+
+
 def test_rows_that_matter_to_nothing_are_known_by_their_masks():
     assert program().relevant_masks == (A, B)
     assert program(Pattern.begin("a", "x = 1").next("b", "x = 2")).relevant_masks is None
     assert program(Pattern.begin("a", "x = 1").followed_by("b").within("1 s")).relevant_masks is None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        A_THEN_B,
+        Pattern.begin("a").next("b", "k > a.k AND y > PREV(y)").every_distinct("k"),
+        Pattern.sql("MATCH_RECOGNIZE (MEASURES MAX(k) AS k PATTERN (a b) DEFINE b AS x > PREV(x) AND x > a.x)"),
+    ],
+)
+def test_nothing_may_be_given(pattern):
+    columnar = ColumnarProgram(pattern.compile(SCHEMA.names, bounded=True), schema=SCHEMA)
+    none = np.empty(0, np.int64)
+    for keys in (0, 3):
+        kept = Kept.nothing(keys)
+        for _ in range(2):
+            stepped = columnar.step(kept, np.zeros(keys, np.int64), none, none, none, watermark_us=5)
+            assert len(stepped.matches) == len(columnar.output(stepped.matches).rows) == 0
+            kept = columnar.from_tables(keys, columnar.to_tables(stepped.kept))
+        assert columnar.evaluate(pa.RecordBatch.from_pylist([], schema=SCHEMA)).masks.tolist() == []
