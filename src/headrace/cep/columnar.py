@@ -74,8 +74,8 @@ class ColumnarProgram:
                 self._distinct, _ = self._assembler.lane(tree.distinct.value)
             except Foreign:
                 raise NotColumnar(
-                    f"values of {show(tree.distinct.value)} cannot be told apart: every-distinct takes a text, a number, "
-                    "a time or a truth value",
+                    f"values of {show(tree.distinct.value)} cannot be told apart: every-distinct takes a text, a "
+                    "number, a time or a truth value",
                     tree.distinct.value,
                 ) from None
         self._lanes = list(self._assembler.lanes)
