@@ -8,7 +8,8 @@
     )
 
 Events of a store: `read_events`; lines of logs: `parse_logs`, `level_in`. What happens in which order:
-`match_pattern`, `match_patterns`. Behind windows: `per_window`, `top_rows`, `compare`. Joins and tables: `join_streams`
+`match_pattern`, `match_patterns`. Behind windows: `per_window`, `top_rows`, `compare`. One row behind the other, in
+`ordered/`: `rolling`, `batches`, `first_rows`, `flag_anomalies`. Joins and tables: `join_streams`
 and `join_windows` (events with events), `enrich` (events with a table's row), and over tables as changes
 `table_changes`, `appended`, `join_tables`, `group_changes`, `distinct_changes`, in `tables/`; `latest` and `top_rows`
 are groups of a row or several.
@@ -29,6 +30,13 @@ from headrace.pipelines.operators.joins.streams import join_streams
 from headrace.pipelines.operators.joins.windows import join_windows
 from headrace.pipelines.operators.logs import level_in, parse_logs
 from headrace.pipelines.operators.patterns.match import match_pattern, match_patterns
+from headrace.pipelines.operators.ordered.anomalies.ewma import ewma
+from headrace.pipelines.operators.ordered.anomalies.flags import flag_anomalies
+from headrace.pipelines.operators.ordered.anomalies.robust import robust
+from headrace.pipelines.operators.ordered.anomalies.seasonal import seasonal
+from headrace.pipelines.operators.ordered.batches import batches
+from headrace.pipelines.operators.ordered.first_rows import first_rows
+from headrace.pipelines.operators.ordered.rolling import rolling
 from headrace.pipelines.operators.ranking import latest, ranked, top_rows
 from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
 from headrace.pipelines.operators.tables.appended import appended
@@ -44,6 +52,7 @@ from headrace.pipelines.operators.windows.sliding import sliding
 __all__ = [
     "aggregates",
     "appended",
+    "batches",
     "compare",
     "correct",
     "correct_clock",
@@ -53,6 +62,9 @@ __all__ = [
     "enrich",
     "envelope_schema",
     "event_time",
+    "ewma",
+    "first_rows",
+    "flag_anomalies",
     "group_changes",
     "hopping",
     "join_streams",
@@ -68,9 +80,12 @@ __all__ = [
     "per_window",
     "ranked",
     "read_events",
+    "robust",
+    "rolling",
     "routed",
     "row_schema",
     "row_versions",
+    "seasonal",
     "sessions",
     "side_output",
     "sliding",
