@@ -178,8 +178,8 @@ def test_ewma(found: list[Event], run: Run, seconds: int, warm_up: int) -> None:
         squares = sum(w * (x - mean) ** 2 for w, (_, x) in zip(weights, before, strict=True)) / sum(weights)
         return mean, math.sqrt(squares) if len(before) >= warm_up else None
 
-    way = ewma(f"{seconds} seconds", threshold=1.5, warm_up=warm_up, least_spread=0.001)
-    check(found, run, way, lambda now, before: floor(expect(now, before), 0.001), is_left=False)
+    way = ewma(f"{seconds} seconds", threshold=1.5, warm_up=warm_up, least_spread=1)
+    check(found, run, way, lambda now, before: floor(expect(now, before), 1), is_left=False)
 
 
 def floor(found: tuple[float | None, float | None], least: float) -> tuple[float | None, float | None]:
@@ -221,8 +221,8 @@ def test_seasonal(found: list[Event], run: Run, slot: int, slots: int, periods: 
         squares = sum((x - mean) ** 2 for x in values)
         return mean, math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else None
 
-    way = seasonal(f"{slot * slots} seconds", f"{slot} seconds", periods=periods, threshold=1, least_spread=0.001)
-    check(found, run, way, lambda now, before: floor(expect(now, before), 0.001), is_left=False)
+    way = seasonal(f"{slot * slots} seconds", f"{slot} seconds", periods=periods, threshold=1, least_spread=1)
+    check(found, run, way, lambda now, before: floor(expect(now, before), 1), is_left=False)
 
 
 @examples(50)

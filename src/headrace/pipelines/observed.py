@@ -23,3 +23,5 @@ def described(name: str, pattern: str) -> Mapping[str, Any] | None:
     """What a pattern looks like, if this process made the query."""
     found: Mapping[str, Any] | None = _descriptions.get(name, {}).get(pattern)
     return found
+DUPLICATES: Final = "headrace.duplicates"
+"""How the names begin of counts `left_out` and `perhaps_wrongly`: rows that Bloom filters took for known ones."""

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
 
 from headrace.jit import compiled
 from headrace.pipelines.keyed.operator import (
@@ -32,14 +33,27 @@ from headrace.pipelines.keyed.operator import (
     Values,
     put_together,
 )
+from headrace.pipelines.observed import DUPLICATES
+from headrace.pipelines.operators.aggregation.algebra import PREPARED
+from headrace.pipelines.operators.bloom import LEFT_OUT, WRONG, Filters, ProbablyFirst, check_filters
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, check_events, event_time_of, over_keys
 from headrace.pipelines.operators.grouping import Longs, group_rows, highest, sort_rows
-from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field, count_late_rows, drop, set_aside
-from headrace.pipelines.operators.time_marks import time_marks
+from headrace.pipelines.operators.stragglers import (
+    ASIDE,
+    Stragglers,
+    aside_field,
+    count_late_rows,
+    drop,
+    next_number,
+    set_aside,
+)
+from headrace.pipelines.operators.time_marks import TimeMark, time_marks
 from headrace.pipelines.operators.times import Interval, in_words, positive, some_rows, times_of
 
 SEEN: Final = "seen"
+_BLOCK: Final = f"{PREPARED}block"
+_BITS: Final = f"{PREPARED}bits"
 _ONCE: Final = pa.schema([("seen", pa.bool_())])
 _AT: Final = pa.schema([("at", pa.int64())])
 
@@ -48,6 +62,8 @@ def deduplicate(
     by: str | Sequence[str],
     *,
     within: Interval | None = None,
+    expected: int | None = None,
+    error: float | None = None,
     time: str | None = None,
     stragglers: Stragglers | None = None,
     buckets: int | None = None,
@@ -60,6 +76,13 @@ def deduplicate(
     `within` every key is remembered for ever, and no time is needed. Nulls in `by` are equal to each other.
 
     Within a micro-batch the earliest by event time is the first. For the last row instead of the first: `latest`.
+
+    With `expected=10_000_000` and `error=0.001` keys are not kept, but Bloom filters for so many different keys in
+    `within` (or ever): about three bytes a key whatever its columns are, and no more if more keys come. No row is let
+    through twice; but so large a share of the rows with new keys, at most, is left out as if they had been seen, and
+    more if more keys come than expected. How many rows were left out, and how many of them perhaps wrongly, is in the
+    query's progress (`headrace.duplicates`: `left_out`, `perhaps_wrongly`). Rows up to a quarter further away than
+    `within` may be left out as well.
     """
     keys = as_names(by)
     if not keys:
@@ -71,11 +94,18 @@ def deduplicate(
     if within_us is None and stragglers is not None:
         raise BadWindow("deduplicate without within= remembers every key, so that no row is late: leave out stragglers")
 
+    check_filters(error, expected)
+    filters = Filters.of(error, expected, rotates=within_us is not None) if error and expected else None
+
     def apply(frame: DataFrame) -> DataFrame:
         require(keys, frame.columns, "by in deduplicate")
         check_events(frame, "deduplicate")
         marks = time_marks(frame)
-        if within_us is None:
+        if filters is not None:
+            mark = None if within_us is None else event_time_of(frame, time, "deduplicate")
+            marks = [mark] if mark else marks
+            found = _by_filters(frame, keys, filters, mark, within_us, choice, buckets)
+        elif within_us is None:
             others = tuple(name for name in frame.columns if name not in keys)
             found = over_keys(frame, keys, lambda rows: FirstEver(others, rows), buckets)
         else:
@@ -95,6 +125,36 @@ def deduplicate(
         return reduce(lambda each, mark: mark.put(each), marks, found.select(*(f"`{name}`" for name in names)))
 
     return apply
+
+
+def _by_filters(
+    frame: DataFrame,
+    keys: tuple[str, ...],
+    filters: Filters,
+    mark: TimeMark | None,
+    within_us: int | None,
+    choice: Stragglers,
+    buckets: int | None,
+) -> DataFrame:
+    """Rows by the blocks of filters that their keys belong to; what was left out is counted."""
+    rows, at = mark.at_hand(frame) if mark else (frame, None)
+    columns = [fn.col(f"`{name}`") for name in keys]
+    hashed = rows.withColumns(
+        {_BLOCK: fn.pmod(fn.xxhash64(*columns), fn.lit(filters.blocks)), _BITS: fn.xxhash64(fn.lit("bits"), *columns)}
+    )
+    carried = tuple(frame.columns)
+    found = over_keys(
+        hashed,
+        (_BLOCK,),
+        lambda schema: ProbablyFirst(_BITS, filters, at.column if at else None, within_us, carried, choice, schema),
+        buckets,
+        at.lag_us if at else 0,
+    )
+    reason, number = fn.col(f"{ASIDE}.reason"), fn.col(f"{ASIDE}.rows")
+    counts = [fn.coalesce(fn.sum(fn.when(reason == why, number)), fn.lit(0)) for why in (LEFT_OUT, WRONG)]
+    found = found.observe(f"{DUPLICATES}.{next_number()}", counts[0].alias("left_out"),
+                          (counts[1] / 1e6).alias("perhaps_wrongly"))  # fmt: skip
+    return count_late_rows(found.where(fn.coalesce(~reason.isin(LEFT_OUT, WRONG), fn.lit(True))), choice)
 
 
 @dataclass(frozen=True)
