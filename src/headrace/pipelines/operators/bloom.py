@@ -190,9 +190,9 @@ def _choose(
     wrong = 0.0
     for row in range(len(content)):
         seen = False
-        by_chance = 0.0
+        none = 1.0
         for at in range(lows[row], highs[row]):
-            by_chance += (full[at] / size) ** hashes
+            none *= 1.0 - (full[at] / size) ** hashes
             has_all = True
             for number in range(hashes):
                 bit = _mixed(content[row], number)
@@ -205,8 +205,7 @@ def _choose(
         if seen:
             continue
         through[row] = True
-        chance = min(by_chance, 0.5)
-        wrong += chance / (1.0 - chance)
+        wrong += (1.0 - none) / max(none, 1e-6)  # of so many like it, this one was let through
         at = mine[row]
         for number in range(hashes):
             bit = _mixed(content[row], number)
