@@ -14,7 +14,7 @@ COMMON: Mapping[str, str] = {
     "buckets": "Into how many buckets keys are put; it cannot change under a checkpoint.",
     "by": "The columns that make the key; without them all rows are one key.",
     "early": "Tell so often what there is of an open window.",
-    "empty": "How long a key that falls silent has results of windows without rows; by default it has none.",
+    "empty": "How long a silent key has results of windows without rows, or which keys always have; by default none.",
     "stragglers": "What becomes of late rows: `drop()`, which is the default, `side_output()` or `correct(…)`.",
     "time": "The column of event time; by default the one that has a watermark.",
     "wall_clock": "End a window so long after its end by the wall clock, even if the watermark stands still.",

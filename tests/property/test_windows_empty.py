@@ -3,15 +3,21 @@
 from collections import Counter
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.pipelines.keyed.operator import FINAL_WATERMARK
 from headrace.pipelines.operators import aggregates as agg
+from headrace.pipelines.operators.aggregation.fold import fold
 from headrace.pipelines.operators.stragglers import correct, drop
+from headrace.pipelines.operators.windows.listed import ListedKeys
 from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
 from headrace.pipelines.operators.windows.results import Closing
+from tests.keyed_memory import MemoryRunner
 from tests.property.storage_model import examples
-from tests.property.windows_model import AGGREGATES, SCHEMA, SECOND, Event, Run, emitted, events, honest, runs
+from tests.property.windows_model import AGGREGATES, SCHEMA, SECOND, Event, Run, cut, emitted, events, honest, runs
 
 hops = st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(0, 11)).map(
     lambda three: Hops(max(three[:2]) * SECOND, min(three[:2]) * SECOND, three[2] % min(three[:2]) * SECOND)
@@ -97,3 +103,68 @@ def test_cuts_change_nothing_where_late_rows_are_dropped(
             if row["_aside"] is None
         ]
     )
+
+
+LISTED = pa.RecordBatch.from_pylist([{"k": "b"}, {"k": "c"}, {"k": None}], schema=pa.schema([SCHEMA.field("k")]))
+
+
+class Filled:
+    """Windows, and behind them the listed keys, in the same micro-batches."""
+
+    def __init__(self, shape: Hops, stragglers: Any, run: Run) -> None:
+        windows = PanedWindows("t", shape, FEW, stragglers, Closing(), SCHEMA)
+        self.run = run
+        self.first = MemoryRunner(windows, by=["k"], schema=SCHEMA, buckets=run.buckets, call_rows=run.call_rows)
+        made = fold(FEW, SCHEMA)
+        nothing = pa.RecordBatch.from_arrays(made.load(made.nothing(1)).results(), schema=pa.schema(made.results))
+        rows = self.first.output.append(pa.field("_all", pa.int32()))
+        allowed = stragglers.allowed_us
+        filling = ListedKeys(LISTED, shape, nothing, stragglers.corrects, allowed, tuple(self.first.output.names), rows)
+        self.second = MemoryRunner(filling, by=["_all"], schema=rows, call_rows=run.call_rows)
+
+    def batch(self, rows: list[Event], watermark: int | None) -> list[Event]:
+        if self.run.restarts:
+            self.first.restart()
+            self.second.restart()
+        found = self.first.batch(rows, watermark_us=watermark).to_pylist()
+        given = [{**row, "_all": 0} for row in found]
+        return self.second.batch(given, watermark_us=watermark).to_pylist()
+
+
+FEW = {"n": agg.count(), "sum_x": agg.sum("x")}
+
+
+@examples(100)
+@given(events, runs, hops, marks, st.booleans())
+def test_listed_keys_have_results_in_every_window(
+    found: list[Event], run: Run, shape: Hops, watermarks: list[int], corrects: bool
+) -> None:
+    filled = Filled(shape, correct("1 hour") if corrects else drop(), run)
+    chosen = watermarks if corrects else honest(found, run)
+    out: list[Event] = []
+    for number, batch in enumerate(cut(found, run)):
+        out += filled.batch(batch, chosen[number] if number < len(chosen) else None)
+    # Until the input ends, also where the watermark has gone beyond all rows, it goes on; here only to the last row.
+    last = max((shape.last_end(shape.pane_of(event["t"])) for event in found), default=0)
+    out += filled.batch([], FINAL_WATERMARK)
+    out = [row for row in out if row["_aside"] is None]
+    ours = shown([row for row in out if round(row["window_end"].timestamp() * SECOND) <= last])
+    expected: Counter[tuple[Any, ...]] = Counter()
+    ends = {end for event in found for end in ends_of(event["t"], shape)}
+    for key in {event["k"] for event in found} | {"b", "c", None}:
+        for end in range(min(ends, default=1), max(ends, default=0) + 1, shape.slide):
+            n = sum(end - shape.size <= event["t"] < end for event in found if event["k"] == key)
+            if n or key in ("b", "c", None):
+                expected[key, end - shape.size, n] += 1
+    assert ours == expected
+    latest: dict[Any, tuple[int, bool]] = {}
+    for row in out if corrects else []:
+        window = (row["k"], row["window_start"])
+        revision, retracted = latest.get(window, (0, True))
+        assert (row["revision"], row["retracted"]) == ((revision, True) if not retracted else (revision + 1, False))
+        latest[window] = (row["revision"], row["retracted"])
+
+
+def ends_of(time: int, shape: Hops) -> range:
+    pane = np.array([shape.pane_of(np.int64(time))])
+    return range(int(shape.first_end(pane)[0]), int(shape.last_end(pane)[0]) + 1, shape.slide)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
@@ -13,8 +14,9 @@ from headrace.pipelines.operators.stragglers import Stragglers
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import Interval, microseconds, positive, spell
 from headrace.pipelines.operators.windows.empty import read_empty
+from headrace.pipelines.operators.windows.listed import Listed, check_listed, fill_listed
 from headrace.pipelines.operators.windows.panes import Hops, hop
-from headrace.pipelines.operators.windows.windowing import read_keywords
+from headrace.pipelines.operators.windows.windowing import Windowing, read_keywords
 
 
 def tumbling(
@@ -26,7 +28,7 @@ def tumbling(
     stragglers: Stragglers | None = None,
     early: Interval | None = None,
     wall_clock: Interval | None = None,
-    empty: Interval | None = None,
+    empty: Interval | Listed | None = None,
     buckets: int | None = None,
     **aggregates: Aggregate,
 ) -> Transform:
@@ -38,21 +40,23 @@ def tumbling(
 
     A window without rows has no result. With `empty="1 hour"` it has one, a count of 0 and a sum of null, for a key
     that is alive: from its first window with rows on, in windows that begin less than an hour after the last one ended.
-    It comes when the watermark reaches the window's end, as others do, and is corrected as others are.
+    It comes when the watermark reaches the window's end, as others do, and is corrected as others are. With a list of
+    keys, or a DataFrame that has the columns `by`, each of these has a result in every window from the first with any
+    row on: `empty=["north", "south"]`, tuples where `by` is several columns. They are read once, when the query is
+    built, and the results of all keys then go through one task.
     """
     size_us = positive(size, "the size of tumbling windows")
     offset_us = microseconds(offset, "offset in tumbling") % size_us
-    empty_us = read_empty(empty, size_us, "tumbling")
     chosen = read_keywords("tumbling", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
-    chosen = replace(chosen, empty_us=empty_us)
+    chosen, listed = _with_empty(chosen, empty, size_us)
 
     def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)
-        if made.is_native(frame, at):
+        if listed is None and made.is_native(frame, at):
             length = spell(size_us)
             return made.natively(rows, at, fn.window(f"`{at.column}`", length, length, spell(offset_us)))
-        return hop(rows, at, Hops(size_us, size_us, offset_us), made)
+        return _hopped(rows, at, Hops(size_us, size_us, offset_us), made, listed)
 
     return apply
 
@@ -67,7 +71,7 @@ def hopping(
     stragglers: Stragglers | None = None,
     early: Interval | None = None,
     wall_clock: Interval | None = None,
-    empty: Interval | None = None,
+    empty: Interval | Listed | None = None,
     buckets: int | None = None,
     **aggregates: Aggregate,
 ) -> Transform:
@@ -84,19 +88,31 @@ def hopping(
             "the size, or use tumbling"
         )
     offset_us = microseconds(offset, "offset in hopping") % slide_us
-    empty_us = read_empty(empty, slide_us, "hopping")
     chosen = read_keywords("hopping", by=by, time=time, stragglers=stragglers, early=early, wall_clock=wall_clock,
                        buckets=buckets, aggregates=aggregates)  # fmt: skip
-    chosen = replace(chosen, empty_us=empty_us)
+    chosen, listed = _with_empty(chosen, empty, slide_us)
 
     def apply(frame: DataFrame) -> DataFrame:
         rows, made, at = chosen.over(frame)
-        if not frame.isStreaming and made.is_native(frame, at):
+        if listed is None and not frame.isStreaming and made.is_native(frame, at):
             window = fn.window(f"`{at.column}`", spell(size_us), spell(slide_us), spell(offset_us))
             return made.natively(rows, at, window)
-        return hop(rows, at, Hops(size_us, slide_us, offset_us), made)
+        return _hopped(rows, at, Hops(size_us, slide_us, offset_us), made, listed)
 
     return apply
+
+
+def _with_empty(chosen: Windowing, empty: Interval | Listed | None, slide_us: int) -> tuple[Windowing, Listed | None]:
+    """The settings, and the keys that are listed."""
+    if empty is None or isinstance(empty, str | timedelta):
+        return replace(chosen, empty_us=read_empty(empty, slide_us, chosen.what)), None
+    check_listed(chosen)
+    return chosen, empty
+
+
+def _hopped(rows: DataFrame, at: TimeMark, hops: Hops, chosen: Windowing, listed: Listed | None) -> DataFrame:
+    found = hop(rows, at, hops, chosen)
+    return found if listed is None else fill_listed(found, rows, listed, hops, chosen, at)
 
 
 EDGES = ("window_start", "window_end")
