@@ -36,7 +36,7 @@ from tests.integration.operator_streams import START, Stream, at
 pytestmark = pytest.mark.java
 
 SHAPE = "k string, at timestamp, x double, user string, tags map<string, string>"
-FAR = 100_000
+FAR = 1000
 
 
 def event(n: int) -> dict[str, Any]:
@@ -55,6 +55,9 @@ OPERATORS = {
     "empty": tumbling("10 seconds", **K, n=agg.count(), total=agg.sum("x"), empty="1 minute"),
     "corrected": tumbling(
         "10 seconds", **K, n=agg.count(), empty="1 minute", stragglers=correct("1 hour"),
+    ),
+    "listed": lambda frame: frame.transform(tumbling("10 seconds", **K, n=agg.count(), empty=["a", "z"])).where(
+        fn.col("window_end") <= fn.lit(at(900)).cast("timestamp")
     ),
     "sketches": hopping(
         "1 minute", "20 seconds", **K,
@@ -136,6 +139,9 @@ def test_a_rate_reads_0(bounded: dict[str, list[dict[str, Any]]]) -> None:
     assert [counts.get(start) for start in (60, 110, 120, 170, 180)] == [0, 0, None, None, counts[180]]
     assert counts[180] > 0
     assert all("total" not in row for row in bounded["empty"] if not row["n"])
+    listed = Counter((row["k"], row["n"] > 0) for row in bounded["listed"])
+    assert listed["a", True] + listed["a", False] == listed["z", False] == 90
+    assert listed["b", False] == listed["z", True] == 0
     corrected = [{**row, "revision": None, "retracted": None} for row in bounded["corrected"]]
     assert {(row["k"], row["window_start"], row["n"]) for row in corrected} == {
         (row["k"], row["window_start"], row["n"]) for row in bounded["empty"]

@@ -11,6 +11,7 @@ or take one. What is beyond that many buckets evens out by itself.
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ HASH = "headrace_key_hash"
 PACKED = pa.schema([pa.field("bucket", pa.int32()), pa.field("packed", pa.binary())])
 PACKED_DDL = "bucket int, packed binary"
 EMITTED_DDL = "packed binary"
+_numbers = count(1)
 # What a task holds before it sends: enough that a cell has some thousand rows, and little beside a worker's own size.
 _ROWS = 1 << 18
 _BYTES = 64 << 20
@@ -41,6 +43,9 @@ def pack(
         for rows in join_batches(batches, _BYTES, _ROWS):
             yield _in_buckets(_with_types(rows, schema), buckets, to_all)
 
+    # No two are equal. Where two operators of a query shuffle equal rows, Spark does it once, and finds no watermark on
+    # the way from the second one to its input: it would never be woken.
+    packed.__qualname__ = f"packed {next(_numbers)}"
     return packed
 
 

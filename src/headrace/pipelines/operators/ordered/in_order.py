@@ -1,7 +1,7 @@
-"""Rows held until the watermark has reached them, and then given to a step in the order of event time.
+"""A step over rows in the order of event time, those of the same time by what is in them.
 
-State: `waiting`, the rows that the watermark has not reached, and the tables of the step. All of a key that is ready is
-one call of the step, sorted by key, time and then by what is in the row, so that nothing depends on how rows came.
+The bucket holds rows until the watermark has passed them (`Plan.ordered`), and a step keeps what it needs of earlier
+ones in its tables. So nothing depends on how rows came.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,14 +15,13 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from headrace.pipelines.keyed.operator import (
-    NEVER,
     Batch,
     Changes,
     Clock,
     Due,
     Keyed,
+    Ordered,
     Plan,
-    Rows,
     State,
     Table,
     Timers,
@@ -31,12 +30,11 @@ from headrace.pipelines.keyed.operator import (
 from headrace.pipelines.operators.aggregation.algebra import PREPARED
 from headrace.pipelines.operators.errors import BadWindow, as_names, require
 from headrace.pipelines.operators.frames import event_time_of, over_keys
-from headrace.pipelines.operators.grouping import Longs, lowest, sort_rows
+from headrace.pipelines.operators.grouping import Longs
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field, count_late_rows, set_aside
 from headrace.pipelines.operators.time_marks import TimeMark
-from headrace.pipelines.operators.times import EARLIEST, some_rows, times_of
+from headrace.pipelines.operators.times import EARLIEST, times_of
 
-WAITING: Final = "waiting"
 _TIE: Final = f"{PREPARED}tie"
 
 
@@ -101,49 +99,32 @@ class InOrder:
         fields = [each.with_nullable(True) for each in self.step.output]
         return pa.schema([*fields, aside_field(self.rows, self.stragglers)])
 
-    @property
-    def _waiting(self) -> pa.Schema:
-        held = [pa.field(f"held.{name}", self.rows.field(name).type) for name in self.columns]
-        return pa.schema([pa.field("at", pa.int64()), pa.field("tie", pa.int64()), *held])
-
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        tables = (Rows(WAITING, self._waiting, "at"), *self.step.tables)
         parameters = {"time": self.time, **self.step.parameters}
-        return Plan(self.output, tables, Clock.EVENT, parameters=parameters)
+        ordered = Ordered(self.time, (self.tie,) if self.tie else ())
+        return Plan(self.output, self.step.tables, Clock.EVENT, parameters=parameters, ordered=ordered)
+
+    def on_arrival(self, batch: Batch, state: State, times: Times) -> Changes:
+        """Rows that are late, or have no time."""
+        time, has_time = times_of(batch.rows.column(self.time))
+        aside = set_aside(self.output, batch.key, batch.rows, late=has_time, timeless=~has_time, window=(time, time),
+                          reached_us=max(times.watermark_us, EARLIEST))  # fmt: skip
+        return Changes(emit=aside)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
-        """Rows put down until the watermark has reached them."""
-        time, has_time = times_of(batch.rows.column(self.time))
-        reached = max(times.watermark_us, EARLIEST)
-        late = has_time & (time <= reached)
-        aside = set_aside(self.output, batch.key, batch.rows, late=late, timeless=~has_time, window=(time, time),
-                          reached_us=reached)  # fmt: skip
-        kept = np.flatnonzero(has_time & ~late)
-        if not len(kept):
-            return Changes(emit=aside)
-        rows, time, key = some_rows(batch.rows, kept), time[kept], batch.key[kept]
-        tie = rows.column(self.tie) if self.tie else pa.array(np.zeros(len(kept), np.int64))
-        columns = [pa.array(time), tie.fill_null(0), *(rows.column(name) for name in self.columns)]
-        timers = lowest(batch.keys.num_rows, key, time, NEVER)
-        return Changes(
-            emit=aside,
-            append={WAITING: Keyed(key, pa.RecordBatch.from_arrays(columns, schema=self._waiting))},
-            event_timers=Timers(np.arange(len(timers)), np.minimum(timers, state.timers(Clock.EVENT))),
-        )
+        """Rows that the watermark has passed, in order."""
+        time, _ = times_of(batch.rows.column(self.time))
+        return self._step(batch.keys.num_rows, batch.key, time, batch.rows.select(self.columns), state, times)
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
-        """Rows that the watermark has reached."""
+        """Keys that the step wants to look at again."""
+        nothing = np.zeros(0, np.int64)
+        rows = pa.RecordBatch.from_pylist([], schema=pa.schema([self.rows.field(name) for name in self.columns]))
+        return self._step(len(due), nothing, nothing, rows, state, times)
+
+    def _step(self, keys: int, key: Longs, time: Longs, rows: pa.RecordBatch, state: State, times: Times) -> Changes:
         reached = max(times.watermark_us, EARLIEST)
-        held = state.read(WAITING)
-        time, tie = (np.asarray(held.rows.column(at)) for at in (0, 1))
-        ready = np.flatnonzero(time <= reached)
-        ready = ready[sort_rows(held.key[ready], time[ready], tie[ready])]
-        columns = [held.rows.column(2 + at).take(pa.array(ready)) for at in range(len(self.columns))]
-        schema = pa.schema([self.rows.field(name).with_nullable(True) for name in self.columns])
-        rows = pa.RecordBatch.from_arrays(columns, schema=schema) if columns else held.rows.select([])
-        done = self.step.run(Ready(len(due), held.key[ready], time[ready], rows, reached), state)
-        waits = time > reached
-        timers = np.minimum(done.wake, lowest(len(due), held.key[waits], time[waits], NEVER))
+        done = self.step.run(Ready(keys, key, time, rows, reached), state)
         emit = None
         if done.emit is not None and len(done.emit):
             aside = pa.nulls(len(done.emit), self.output.field(ASIDE).type)
@@ -154,8 +135,8 @@ class InOrder:
             put=done.put,
             append=done.append,
             delete=done.delete,
-            expire={WAITING: reached + 1, **done.expire} if reached > EARLIEST else {},
-            event_timers=Timers(np.arange(len(due)), timers),
+            expire=done.expire if reached > EARLIEST else {},
+            event_timers=Timers(np.arange(keys), done.wake),
         )
 
 
