@@ -78,6 +78,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "late_rows": _ASIDE,
     "on_time": _ASIDE,
     "routed": {**_ASIDE, "results": "The topic of results.", "late": "The topic of late rows."},
+    "seasonal": {"period": "After what time values are alike again.", "slot": "A part of it, in which they are alike."},
     "sessions": {
         "gap": "So long without a row ends a session.",
         "maximum": "So long after its first row a session ends at the latest.",
