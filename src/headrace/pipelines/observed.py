@@ -5,6 +5,8 @@ from typing import Any, Final
 
 LATE_ROWS: Final = "headrace.late"
 """How the names begin of counts `late` and `no_time`: rows that a window did not take."""
+DUPLICATES: Final = "headrace.duplicates"
+"""How the names begin of counts `left_out` and `perhaps_wrongly`: rows that Bloom filters took for known ones."""
 EVENT_TIMES: Final = "headrace.time"
 """How the names begin of counts of times that were too far ahead."""
 PATTERNS: Final = "headrace.patterns"
@@ -23,5 +25,3 @@ def described(name: str, pattern: str) -> Mapping[str, Any] | None:
     """What a pattern looks like, if this process made the query."""
     found: Mapping[str, Any] | None = _descriptions.get(name, {}).get(pattern)
     return found
-DUPLICATES: Final = "headrace.duplicates"
-"""How the names begin of counts `left_out` and `perhaps_wrongly`: rows that Bloom filters took for known ones."""

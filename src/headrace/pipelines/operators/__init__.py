@@ -29,7 +29,6 @@ from headrace.pipelines.operators.events import read_events
 from headrace.pipelines.operators.joins.streams import join_streams
 from headrace.pipelines.operators.joins.windows import join_windows
 from headrace.pipelines.operators.logs import level_in, parse_logs
-from headrace.pipelines.operators.patterns.match import match_pattern, match_patterns
 from headrace.pipelines.operators.ordered.anomalies.ewma import ewma
 from headrace.pipelines.operators.ordered.anomalies.flags import flag_anomalies
 from headrace.pipelines.operators.ordered.anomalies.robust import robust
@@ -37,6 +36,7 @@ from headrace.pipelines.operators.ordered.anomalies.seasonal import seasonal
 from headrace.pipelines.operators.ordered.batches import batches
 from headrace.pipelines.operators.ordered.first_rows import first_rows
 from headrace.pipelines.operators.ordered.rolling import rolling
+from headrace.pipelines.operators.patterns.match import match_pattern, match_patterns
 from headrace.pipelines.operators.ranking import latest, ranked, top_rows
 from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
 from headrace.pipelines.operators.tables.appended import appended
