@@ -8,7 +8,7 @@ from typing import Any, Final
 from headrace.cep.automaton import ACCEPT, Automaton, Bar, Edge, State
 from headrace.cep.errors import CepError
 from headrace.cep.expressions import TRUE, show
-from headrace.cep.tree import Contiguity
+from headrace.cep.tree import Contiguity, Skip
 from headrace.durations import in_words
 from headrace.errors import harmless
 
@@ -32,6 +32,7 @@ class Box:
     kind: Kind
     title: str
     condition: str = ""
+    """Of a row; at the start and the match what holds for the whole pattern."""
     is_excluded: bool = False
 
 
@@ -70,7 +71,10 @@ def diagram_of(automaton: Automaton) -> Diagram:
             f"shows {MOST_BOXES} at most: read it in words"
         )
     rows = [_box(automaton, number, state) for number, state in enumerate(automaton.states)]
-    boxes = (Box(Kind.START, "start"), *rows, Box(Kind.MATCH, "match"))
+    within_us, after = automaton.tree.within_us, automaton.tree.after
+    start = Box(Kind.START, "start", "" if within_us is None else f"all within {in_words(within_us)}")
+    skip = " ".join(("then skip", after.skip.value, *sorted(after.variables))) if after.skip is not Skip.NONE else ""
+    boxes = (start, *rows, Box(Kind.MATCH, "match", harmless(skip)))
     edges = [
         *((START, edge, len(automaton.starts)) for edge in automaton.starts),
         *(
@@ -96,6 +100,8 @@ def as_json(automaton: Automaton) -> dict[str, Any] | None:
         return None
     return {
         "summary": diagram.summary,
+        "start": diagram.boxes[0].condition,
+        "match": diagram.boxes[-1].condition,
         "boxes": [[box.title, _cut(box.condition), box.is_excluded] for box in diagram.boxes[1:-1]],
         "arrows": [
             [
@@ -114,7 +120,8 @@ def from_json(given: Mapping[str, Any]) -> Diagram:
     """The diagram that `as_json` described; `ValueError` for anything else."""
     try:
         rows = [Box(Kind.ROW, str(title), str(condition), bool(out)) for title, condition, out in given["boxes"]]
-        boxes = (Box(Kind.START, "start"), *rows, Box(Kind.MATCH, "match"))
+        start, match = (str(given.get(name) or "") for name in ("start", "match"))
+        boxes = (Box(Kind.START, "start", start), *rows, Box(Kind.MATCH, "match", match))
         arrows = tuple(
             Arrow(
                 _number(source, boxes), _number(target, boxes), tuple((Tone[tone], str(text)) for tone, text in label),
@@ -175,8 +182,8 @@ def _arrow(automaton: Automaton, source: int, edge: Edge, match: int, rank: int 
     ]
     label += [(Tone.NOT, f"no {_bar(automaton, bar)} {'until then' if is_timed else 'before'}") for bar in edge.bars]
     if rank is not None:
-        tone, text = label[0] if label else (Tone.PLAIN, "the end")
-        label[:1] = [(tone, f"{rank}. {text}")]
+        tone, text = label[0] if label else (Tone.PLAIN, "the end" if edge.target == ACCEPT else "")
+        label[:1] = [(tone, f"{rank}. {text}".rstrip())]
     target = match if edge.target == ACCEPT else edge.target + 1
     contiguity = Contiguity.STRICT if edge.target == ACCEPT else edge.contiguity
     return Arrow(source, target, tuple(label), contiguity, is_timed)

@@ -77,10 +77,9 @@ def lay_out(diagram: Diagram, *, box_width: int = 44, label_width: int = 36) -> 
     begins: list[tuple[Arrow, Lines, int]] = []
     line = 0
     for number, box in enumerate(diagram.boxes):
-        conditions = textwrap.wrap(box.condition, box_width) if box.kind is Kind.ROW else []
-        lines = (*textwrap.wrap(box.title, box_width), *conditions)
+        lines = (*textwrap.wrap(box.title, box_width), *textwrap.wrap(box.condition, box_width))
         top = line + 1 if box.kind is Kind.ROW else line
-        port = top + 1
+        port = top + (1 if box.kind is Kind.ROW else len(lines))
         for arrow, words in beside.get(number, []):
             begins.append((arrow, words, port))
             port += max(1, len(words))

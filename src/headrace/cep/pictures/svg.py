@@ -88,16 +88,20 @@ class _Picture:
     def _box(self, number: int, placed: PlacedBox) -> str:
         y = self._y(placed.top)
         title = escape(placed.box.title)
+        more = "".join(
+            f'<text class="hp-plain" x="{_SPINE_X + 16}" y="{self._y(line) + 4}">{escape(text)}</text>'
+            for line, text in enumerate(placed.lines[1:], start=placed.top + 1)
+        )
         if placed.box.kind is Kind.START:
             return (
                 f'<circle class="hp-start" cx="{_SPINE_X}" cy="{y}" r="6"/>'
-                f'<text class="hp-plain" x="{_SPINE_X + 14}" y="{y + 4}">{title}</text>'
+                f'<text class="hp-plain" x="{_SPINE_X + 16}" y="{y + 4}">{title}</text>{more}'
             )
         if placed.box.kind is Kind.MATCH:
             return (
                 f'<circle class="hp-match" cx="{_SPINE_X}" cy="{y}" r="9"/>'
                 f'<circle class="hp-dot" cx="{_SPINE_X}" cy="{y}" r="4"/>'
-                f'<text class="hp-matched" x="{_SPINE_X + 16}" y="{y + 5}">{title}</text>'
+                f'<text class="hp-matched" x="{_SPINE_X + 16}" y="{y + 5}">{title}</text>{more}'
             )
         top = y - 0.5 * _LINE - 7
         height = placed.height * _LINE + 14
@@ -128,7 +132,8 @@ class _Picture:
             f'<path class="{_edge(spine.arrow)}" d="M{_SPINE_X} {begin} V{end - 6}"/>',
             f'<path class="{_head(spine.arrow)}" d="M{_SPINE_X} {end} l-5 -9 h10 z"/>',
         ]
-        middle = (begin + end - 4) / 2 - (len(spine.lines) - 1) * _LINE / 2
+        above = begin if source.box.kind is Kind.ROW else self._y(source.bottom - 0.5)
+        middle = (above + end - 4) / 2 - (len(spine.lines) - 1) * _LINE / 2
         parts += [
             f'<text class="hp-{tone.value}" x="{_SPINE_X + 14}" y="{middle + number * _LINE + 4:.1f}">'
             f"{escape(text)}</text>"

@@ -48,6 +48,8 @@ class _Sheet:
     def _box(self, number: int, placed: PlacedBox) -> None:
         if placed.box.kind is not Kind.ROW:
             self._write(placed.top, _SPINE, f"{_SIGNS[placed.box.kind]} {placed.box.title}")
+            for line, text in enumerate(placed.lines[1:], start=placed.top + 1):
+                self._write(line, _SPINE + 2, text)
             return
         above, below, side = placed.top - 1, placed.bottom, self._side
         self._across(above, 0, side)
