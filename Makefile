@@ -14,7 +14,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -80,7 +80,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing ## all benchmarks
+bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -111,6 +111,9 @@ bench-queues: setup peers $(QUEUE_PEERS:%=.cache/peers/%/.resolved) ## queues be
 
 bench-eventsourcing: setup .cache/peers/eventsourcing/.resolved ## event stores beside the eventsourcing library (EVENTS="--quick" to see that it runs)
 	$(BIN)/python benchmarks/event_stores.py $(EVENTS)
+
+bench-cep: setup peers $(CEP_PEERS:%=.cache/peers/%/.resolved) ## patterns beside Flink CEP and Esper (CEP="--quick" to see that it runs)
+	$(BIN)/python benchmarks/cep.py $(CEP)
 
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against
 
