@@ -37,7 +37,7 @@ ALL_CORES = (EVENTS_PER_S, EVENTS_PER_CPU_S, CPU_PER_MILLION, WALL, PEAK)
 ONE_CORE = (EVENTS_PER_S, WALL, PEAK)
 KEYS = (10, 10_000, 1_000_000)
 MANY_KEYS = KEYS[-1]
-LABELS |= {"flink-cep": "Flink CEP 2.2", "esper": "Esper 9.0", "esper-one-core": "Esper 9.0", "matcher": "Headrace, plain matcher"}
+LABELS |= {"flink-cep": "Flink CEP 2.2", "esper": "Esper 9.0", "esper-one-core": "Esper 9.0", "matcher": "Headrace"}
 console = Console(highlight=False, width=None if os.isatty(1) else 200)
 
 
