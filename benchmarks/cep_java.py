@@ -63,9 +63,7 @@ class Esper:
         self._program = _Program(_PEERS / "esper" / "Throughput.java", folder / "classes", classpath)
 
     def query(self, question: str, bootstrap: str, topic: str, keys: int, count: int) -> dict[str, Any]:  # noqa: ARG002
-        return self._program.ask(
-            epl=QUESTIONS[question].epl, bootstrap=bootstrap, topic=topic, partitions=PARTITIONS
-        )
+        return self._program.ask(epl=QUESTIONS[question].epl, bootstrap=bootstrap, topic=topic, partitions=PARTITIONS)
 
     def close(self) -> None:
         self._program.close()
@@ -80,4 +78,3 @@ class EsperOnOneCore(Esper):
 
     def plain(self, question: str, keys: int, count: int, file: str) -> dict[str, Any]:  # noqa: ARG002
         return self._program.ask(epl=QUESTIONS[question].epl, file=file)
-

@@ -70,6 +70,15 @@ plain tumbling windows and sessions are Spark's own plan.""",
 `make bench-joins`. On topics of a real Kafka 4.3.1; a join's records are those of both topics. Joins of two tables
 are slower than Flink's: each change goes through Python and the JVM and back more than once.""",
     ),
+    "cep": Benchmark(
+        "Patterns beside Flink CEP 2.2 and Esper 9.0",
+        """\
+`make bench-cep`. Three patterns over 10, 10⁴ and 10⁶ keys, whose events come once a second each, on topics of our own
+broker: `match_pattern` on Spark, Flink CEP two tasks wide with its state on the heap, Esper on one thread. The matches
+of all are compared in every run. `events/CPU s` is what is per core. Flink reads with one reader, in small pieces and
+with frequent watermarks, which over ten keys makes it ten times faster than as it comes. *In memory* are the plain
+matcher and Esper, each on one core.""",
+    ),
     "cdc": Benchmark(
         "Change capture beside Debezium's embedded engine",
         """\
