@@ -1,10 +1,10 @@
 """`make bench-cep`: patterns beside Flink CEP and Esper, on the same topic, in one alternating run.
 
-Rows: `relaxed` (two steps within 5 s), `rising` (three rises or more and then a fall, past the last row), `absence` (one
-and not the other for 5 s), each over 10, 10⁴ and 10⁶ keys whose events come once a second. Contenders on a topic of our
-broker: `match_pattern` on Spark, Flink CEP two tasks wide with its state on the heap and objects used again, Esper on
-one thread, its events merged by time. Events are JSON, and may come as late as a hundred others take. And in
-memory, in one process, on one core: the plain matcher beside Esper (`plain`).
+Rows: `relaxed` (two steps within 5 s), `rising` (three rises or more and then a fall, past the last row), `absence`
+(one and not the other for 5 s), each over 10, 10⁴ and 10⁶ keys whose events come once a second. Contenders on a topic
+of our broker: `match_pattern` on Spark, Flink CEP two tasks wide with its state on the heap and objects used again,
+Esper on one thread, its events merged by time. Events are JSON, and may come as late as a hundred others take. And in
+memory, in one process, on one core: the plain matcher beside Esper.
 
 The matches of all contenders are counted and compared in content in every run: a figure is of equal results only.
 What is per core is the CPU time for a million events. Options: `--quick`, `--only ROW`, `--contender NAME` (both may be

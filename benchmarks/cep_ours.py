@@ -62,10 +62,9 @@ class Plain:
         names = ("id", "k", "x", "ts")
         rows = [dict(zip(names, row, strict=True)) for row in Events(keys, count).rows()]
         pattern = QUESTIONS[question].ours
-        matches = []
         started = time.perf_counter()
-        for match in pattern.matches(rows, key="k", time="ts", bounded=True):
-            matches.append((match.key[0], [event.values["id"] for _, event in match.rows]))
+        found = pattern.matches(rows, key="k", time="ts", bounded=True)
+        matches = [(match.key[0], [event.values["id"] for _, event in match.rows]) for match in found]
         seconds = time.perf_counter() - started
         return {**as_found(len(matches), sum(number_of(*match) for match in matches)), "seconds": seconds}
 
