@@ -1,7 +1,8 @@
 """The one way in which loops are compiled here: at their first call, and not when a module is imported.
 
-Compiled code is kept on disk (`cache`), so a worker loads it instead of compiling; it runs without the interpreter's
-lock; and it knows nothing of Python objects, so a loop that could not be compiled fails at once and is never slow.
+Compiled code is kept on disk (`cache`), so a worker loads it instead of compiling, until one of the files changes that
+it was made from; it runs without the interpreter's lock; and it knows nothing of Python objects, so a loop that could
+not be compiled fails at once and is never slow.
 
 Spark starts a Python process for each planning step of a query, which imports these modules and calls none of them.
 Importing Numba costs such a process more than all else it does, so it waits until a loop is called for the first time:
@@ -9,6 +10,8 @@ then all loops known so far are handed to Numba together, because they call each
 """
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -45,7 +48,33 @@ def compiled(function: F) -> F:
 def _handed_over(function: Callable[..., Any]) -> Callable[..., Any]:
     import numba
 
-    return cast(Callable[..., Any], numba.njit(function, cache=True, nogil=True, error_model="numpy"))
+    dispatcher = numba.njit(function, cache=True, nogil=True, error_model="numpy")
+    # Numba asks for the age of the function's own file only, and what it calls is compiled into it.
+    kept = dispatcher._cache._cache_file  # noqa: SLF001 - Numba has no other way to say so
+    kept._source_stamp = kept._source_stamp, _stamp(function)  # noqa: SLF001
+    return cast(Callable[..., Any], dispatcher)
+
+
+def _stamp(function: Callable[..., Any]) -> tuple[tuple[str, float, int], ...]:
+    """The age of all that is compiled into a function: the files beside it, and beside those that it calls."""
+    folders = {Path(one.__code__.co_filename).parent for one in _called(function, {function})}
+    return tuple(file for folder in sorted(folders) for file in _files_in(folder))
+
+
+@cache
+def _files_in(folder: Path) -> tuple[tuple[str, float, int], ...]:
+    found = [(path.name, path.stat()) for path in sorted(folder.glob("*.py"))]
+    return tuple((name, about.st_mtime, about.st_size) for name, about in found)
+
+
+def _called(function: Callable[..., Any], seen: set[Callable[..., Any]]) -> set[Callable[..., Any]]:
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        inner = value.function if isinstance(value, _Loop) else getattr(value, "py_func", None)
+        if inner is not None and inner not in seen:
+            seen.add(inner)
+            _called(inner, seen)
+    return seen
 
 
 def _wake() -> None:
