@@ -9,9 +9,9 @@ Importing Numba costs such a process more than all else it does, so it waits unt
 then all loops known so far are handed to Numba together, because they call each other.
 """
 
+import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -57,13 +57,14 @@ def _handed_over(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _stamp(function: Callable[..., Any]) -> tuple[tuple[str, float, int], ...]:
     """The age of all that is compiled into a function: the files beside it, and beside those that it calls."""
-    folders = {Path(one.__code__.co_filename).parent for one in _called(function, {function})}
+    folders = {os.path.dirname(one.__code__.co_filename) for one in _called(function, {function})}
     return tuple(file for folder in sorted(folders) for file in _files_in(folder))
 
 
 @cache
-def _files_in(folder: Path) -> tuple[tuple[str, float, int], ...]:
-    found = [(path.name, path.stat()) for path in sorted(folder.glob("*.py"))]
+def _files_in(folder: str) -> tuple[tuple[str, float, int], ...]:
+    with os.scandir(folder or ".") as entries:
+        found = sorted((one.name, one.stat()) for one in entries if one.name.endswith(".py"))
     return tuple((name, about.st_mtime, about.st_size) for name, about in found)
 
 
