@@ -55,6 +55,7 @@ def test_what_cannot_run_is_refused_and_what_others_wrote_is_listed_with_its_pro
     assert run.code == 1
     assert "for ever" in run.err
     assert "amount > 1000\n  ^^^" in run.err
+    assert "add `within`, of the whole" in headrace("add", "more", "strict", 'Pattern.begin("a").next("b")').err
     assert "unknown column 'amount'" in headrace("add", "more", "x", SMALL, "--columns", "card").err
     assert "cannot be a pattern's name" in headrace("add", "more", " ", SMALL).err
     assert headrace("add", "more", "good", SMALL).code == 0

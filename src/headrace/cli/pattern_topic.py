@@ -108,6 +108,8 @@ def add(
     check_name(name)
     found = load_pattern(pattern)
     found.compile(None if columns is None else columns_of_text(columns))
+    if found.tree.within_us is None:
+        raise InvalidPattern("a pattern of a topic needs a time: add `within`, of the whole")
     with connect(bootstrap) as cluster:
         is_there = topic in {one.name for one in cluster.topics()}
         if not is_there:
