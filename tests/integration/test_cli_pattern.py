@@ -89,6 +89,13 @@ def test_what_cannot_run_is_one_sentence_with_its_place_marked(headrace, given, 
     assert text[begin : begin + mark.count("^")] == marked
 
 
+def test_a_variable_that_may_be_misspelt_is_named(headrace):
+    run = headrace("check", "p.py:TYPO")
+    assert run.code == 0
+    assert run.err.startswith("unless it is a column: unknown variable 'smal': did you mean 'small'?")
+    assert headrace("check", "p.py:FRAUD").err == ""
+
+
 def test_a_problem_for_programs(headrace):
     found = headrace("check", "p.py:NEVER", "--json")
     assert found.code == 1
@@ -253,6 +260,9 @@ def test_an_automaton_in_every_form(headrace, tmp_path):
     assert "│ amount > 1000 " in said
     assert "followed by big when amount > 1000" in said
     assert "│" not in headrace("explain", "p.py:FRAUD", "--as", "words").out
+    large = 'Pattern.begin("a", "x > 1").times(500).within("1 hour")'
+    assert "a#500" in headrace("explain", large).out or "a 500" in headrace("explain", large).out
+    assert headrace("explain", large, "--as", "svg").err.startswith("headrace: this automaton has 500 states")
     for name, begin in (("x.svg", "<svg "), ("x.dot", "digraph"), ("x.mmd", "flowchart"), ("x.txt", "    ●")):
         run = headrace("explain", "p.py:FRAUD", "--output", name)
         assert (run.code, run.out) == (0, f"wrote {name}\n")

@@ -11,7 +11,9 @@ import click
 from headrace.cep.automaton import Automaton
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.explaining import explain
-from headrace.cep.pictures.diagram import Diagram, diagram_of
+from headrace.cep.expressions import columns as columns_in
+from headrace.cep.pattern import Pattern
+from headrace.cep.pictures.diagram import Diagram, TooLarge, diagram_of
 from headrace.cep.pictures.markup import as_dot, as_mermaid
 from headrace.cep.pictures.svg import draw_svg
 from headrace.cep.pictures.text import draw_text
@@ -138,6 +140,19 @@ def check(
         print_json({"ok": True, "states": len(automaton.states), "variables": list(automaton.variables)})
         return
     click.echo(f"OK: {', '.join(automaton.variables)}: {said}" + ("; columns not checked" if known is None else ""))
+    if known is None and (doubt := _misspelt(found, automaton)) is not None:
+        click.echo(f"unless it is a column: {doubt}", err=True)
+
+
+def _misspelt(found: Pattern, automaton: Automaton) -> InvalidPattern | None:
+    """What is read as a column with fields, and looks like a variable that was misspelt."""
+    used = [column for test in automaton.tests for column in columns_in(test.condition)]
+    plain = {column.name for column in used} - {column.name for column in used if len(column.path) > 1}
+    try:
+        found.compile({*plain, *found.tree.partition, *([found.tree.order] if found.tree.order else [])}, bounded=True)
+    except InvalidPattern as error:
+        return error if error.sentence.startswith("unknown variable") else None
+    return None
 
 
 @pattern.command()
@@ -255,7 +270,12 @@ def explain_pattern(pattern: str, columns: str | None, form: str | None, output:
 def _explained(automaton: Automaton, form: str) -> str:
     if form == "words":
         return harmless(explain(automaton))
-    drawn: Diagram = diagram_of(automaton)
+    try:
+        drawn: Diagram = diagram_of(automaton)
+    except TooLarge as error:
+        if form != "all":
+            raise
+        return f"{error}\n\n{harmless(explain(automaton))}"
     if form in ("dot", "mermaid"):
         return as_dot(drawn) if form == "dot" else as_mermaid(drawn)
     if form == "svg":
