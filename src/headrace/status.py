@@ -11,6 +11,7 @@ it optional:
   and from a comparison `verified_ms`, `differences`;
 - workers of queues: `source`, `retried`, `rejected`, `timed_out`;
 - projections and processes: `source` (the store), `target`, `dead_letters`, `open` (processes that have not ended);
+- gateways: `source`, `target` (the topic), `lag_bytes` (in files, not read yet), `too_long` (lines that were cut);
 - views: `rows`, `source`, `url`, `batch`, `watermark`, `written_ms`.
 
 What always holds: a part that runs reports at least every half minute, so one that has been silent for longer is not
@@ -40,6 +41,7 @@ VIEWS: Final = "__headrace_view_status"
 PIPELINES: Final = "__headrace_pipeline_status"
 QUEUES: Final = "__headrace_queue_status"  # of workers
 EVENTS: Final = "__headrace_event_status"  # of projections and processes
+GATEWAYS: Final = "__headrace_gateway_status"
 PROGRESS: Final = "__headrace_progress"  # how each batch of a pipeline went: a history, kept for a week
 
 EVERY_S: Final = 30.0

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from rich.table import Table
@@ -95,7 +95,7 @@ def show_until_stopped(
     run: Callable[[threading.Event, Any], Mapping[str, Exception]],
     *,
     as_json: bool,
-) -> None:
+) -> NoReturn:
     """Run parts until Ctrl-C or SIGTERM, and end the process; with 1 if one failed."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

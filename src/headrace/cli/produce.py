@@ -6,22 +6,30 @@ is whatever can be read without waiting; at its end there is nothing more for no
 
 import io
 import json
+import os
 import select
+import socket
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from functools import partial
+from typing import BinaryIO, NoReturn
 
 import click
 from rich.progress import Progress
 
+from headrace.cli.cdc import show_until_stopped
 from headrace.cli.output import error_console, json_option, print_json, print_table
 from headrace.cli.parameters import PAIR, TIMESTAMP, bootstrap_option, connect, topic_argument
 from headrace.cli.record_text import InvalidLine, from_json
+from headrace.cli.status_view import gateway_table
 from headrace.client.address import Address
 from headrace.client.writer import NewRecord, Writer
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
+from headrace.gateways.files.follower import FollowSettings
+from headrace.gateways.files.following import LINE_BYTES
+from headrace.gateways.section import run_gateway
 from headrace.records import Codec, Header
 
 _SHOWN = 60  # bytes of a value that is refused
@@ -68,6 +76,31 @@ class _NotWritten(HeadraceError):
 @click.option(
     "--check-json", is_flag=True, help="Refuse a value that is not valid JSON, instead of writing it as it is."
 )
+@click.option(
+    "--follow",
+    "paths",
+    multiple=True,
+    metavar="PATH",
+    help="Follow this file, or the files of a pattern, and write each line; may be given several times.",
+)
+@click.option("--name", help="With --follow: whose position it is; by default the topic, this host and the paths tell.")
+@click.option(
+    "--from",
+    "origin",
+    type=click.Choice(["start", "end"]),
+    default="start",
+    show_default=True,
+    help="With --follow: where the first start of all begins in files that are there.",
+)
+@click.option(
+    "--max-line",
+    type=click.IntRange(1, 16 * 1024 * 1024),
+    default=LINE_BYTES,
+    show_default=True,
+    metavar="BYTES",
+    help="With --follow: how many bytes of a line are kept at the most.",
+)
+@click.option("--once", is_flag=True, help="With --follow: end when all that there is has been written.")
 @click.option("--json-lines", is_flag=True, help="Read lines of JSON, as headrace tail --json writes them.")
 @bootstrap_option
 @json_option
@@ -83,6 +116,11 @@ def produce(
     key_separator: str | None,
     check_json: bool,
     json_lines: bool,
+    paths: tuple[str, ...],
+    name: str | None,
+    origin: str,
+    max_line: int,
+    once: bool,
     bootstrap: tuple[Address, ...],
     as_json: bool,
 ) -> None:
@@ -92,12 +130,20 @@ def produce(
       headrace produce orders '{"cents": 500}' --key c7 --check-json
       headrace produce orders --key-separator : < orders.txt
       headrace tail orders --no-follow --json | headrace produce copy --json-lines
+      headrace produce access --follow /var/log/nginx/access.log
 
     With --json-lines a line is {"key": …, "value": …, "headers": …, "timestamp": …, "partition": …}, of which only the
     value must be there. A value that is no text is written as JSON, and null is a tombstone.
 
     A record is acknowledged before it is counted as written, and none is written twice.
+
+    With --follow it goes on until interrupted, through rotations and restarts: lines and the position in the files are
+    committed together, so each line is written once, whatever ends this command and whenever.
     """
+    if paths:
+        if values or key_separator is not None or json_lines or tombstone or check_json or key or headers or timestamp:
+            raise click.UsageError("--follow writes lines as they are: of the other options it takes --compression")
+        _follow(topic, paths, name, origin, max_line, compression, once, bootstrap, as_json)
     if values and (key_separator is not None or json_lines):
         raise click.UsageError("--key-separator and --json-lines are for standard input: leave the values out")
     if tombstone and (values or key_separator is not None or json_lines or key is None):
@@ -124,6 +170,20 @@ def produce(
         else:
             _write_lines(writer, _records(template, key_separator, json_lines, check_json))
     _report(topic, writer, as_json=as_json)
+
+
+def _follow(
+    topic: str, paths: tuple[str, ...], name: str | None, origin: str, max_line: int, compression: str, once: bool,
+    bootstrap: tuple[Address, ...], as_json: bool,
+) -> NoReturn:  # fmt: skip
+    """Follow files until Ctrl-C or SIGTERM, and end the process."""
+    full = tuple(os.path.abspath(os.path.expanduser(path)) for path in paths)
+    # The same files of the same host into the same topic are the same follower, whoever starts it and where.
+    whose = name or f"{topic}@{socket.gethostname()}:{','.join(full)}"
+    settings = FollowSettings(
+        whose, full, topic, from_end=origin == "end", line_bytes=max_line, codec=Codec.named(compression)
+    )
+    show_until_stopped(gateway_table, partial(run_gateway, settings, bootstrap, once=once), as_json=as_json)
 
 
 def _bytes(argument: str) -> bytes:

@@ -109,6 +109,21 @@ def worker_table(found: Sequence[Status]) -> Table:
     return make_table(columns, rows, wraps=True)
 
 
+def gateway_table(found: Sequence[Status]) -> Table:
+    rows = [
+        (
+            *_first(one),
+            one.text("target"),
+            human_bytes(one.number("lag_bytes")),
+            count(one, "too_long"),
+            one.text("problem"),
+        )
+        for one in found
+    ]
+    columns = ["gateway", "kind", "state", ">records", ">per s", "topic", ">unread", ">cut lines", "problem"]
+    return make_table(columns, rows, wraps=True)
+
+
 def _first(one: Status) -> tuple[object, ...]:
     state = Text(one.state_text, style=_COLOURS.get(one.state, "white"))
     return one.name, one.text("kind"), state, count(one, "records"), count(one, "per_s")

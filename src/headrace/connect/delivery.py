@@ -7,7 +7,7 @@ aborted, and the earlier instance is refused at its next step, which it takes as
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -120,24 +120,34 @@ def ensure_offsets_topic(cluster: Cluster) -> None:
 
 
 def read_position(cluster: Cluster, connector: str) -> Position | None:
-    """A connector's last committed position; None if it has none.
-
-    The topic is read to its very end and not only as far as everything is decided: another connector's open transaction
-    may stand before this one's position, and is waited for.
-    """
+    """A connector's last committed position; None if it has none."""
     key = position_key(connector)
-    held = bounds(cluster, cluster.partitions(OFFSETS_TOPIC))
-    starts = {partition: bound.start for partition, bound in held.items() if bound.end > bound.start}
-    until = {partition: bound.end for partition, bound in held.items() if bound.end > bound.start}
-    found: bytes | None = None
-    for read in read_records(cluster, starts, until=until, options=_COMMITTED):
-        for _, record in read:
-            if record.key == key:
-                found = record.value
+    found = read_committed(cluster, OFFSETS_TOPIC, lambda one: one == key).get(key)
     if found is None:
         return None
     position: Position = json.loads(found)
     return position
+
+
+def read_committed(cluster: Cluster, topic: str, is_wanted: Callable[[bytes], bool]) -> dict[bytes, bytes]:
+    """The last committed value of each key that is wanted; a key whose last record has no value is not among them.
+
+    The topic is read to its very end and not only as far as everything is decided: another one's open transaction may
+    stand before this one's position, and is waited for.
+    """
+    held = bounds(cluster, cluster.partitions(topic))
+    starts = {partition: bound.start for partition, bound in held.items() if bound.end > bound.start}
+    until = {partition: bound.end for partition, bound in held.items() if bound.end > bound.start}
+    found: dict[bytes, bytes] = {}
+    for read in read_records(cluster, starts, until=until, options=_COMMITTED):
+        for _, record in read:
+            if record.key is None or not is_wanted(record.key):
+                continue
+            if record.value is None:
+                found.pop(record.key, None)
+            else:
+                found[record.key] = record.value
+    return found
 
 
 log = get_logger(__name__)
@@ -159,6 +169,98 @@ class TopicSettings:
     codec: Codec = Codec.NONE
 
 
+class Sender:
+    """Records of several partitions in one transaction after another, under one transactional id; for one thread."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        owner: str,
+        *,
+        codec: Codec = Codec.NONE,
+        timeout_ms: int = 60_000,
+    ) -> None:
+        """`owner` is what an error calls whoever writes under this id."""
+        self._cluster = cluster
+        self._id = transactional_id
+        self._owner = owner
+        self._codec = codec
+        self._timeout_ms = timeout_ms
+        self._transactions = Transactions(cluster)
+        self._open: Transaction | None = None
+        self._sequences: dict[TopicPartition, int] = {}
+        self._batch_bytes: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """Take the id over from whoever wrote under it before; what that one had open is aborted."""
+        self._open = self._transactions.begin(self._id, self._timeout_ms)
+        self._sequences.clear()
+
+    def commit(self, gathered: dict[TopicPartition, list[Entry]]) -> None:
+        """Write all of it, or nothing. It is durable when this returns."""
+        transaction = self._open
+        assert transaction is not None
+        begun = time.monotonic()
+        try:
+            self._transactions.add(transaction, gathered)
+            self._send(transaction, gathered)
+            if not self._transactions.commit(transaction):
+                raise self._lost(begun)
+        except Refused as refusal:
+            if refusal.code in _FENCED:
+                raise self._lost(begun) from refusal
+            raise
+
+    def abort(self) -> None:
+        """Give up what is open; what was written of it is never seen."""
+        if self._open is not None:
+            self._transactions.abort(self._open)
+
+    def _lost(self, begun: float) -> ConnectError:
+        """Why the broker takes no more in this transaction: it ran out of time, or another instance has begun."""
+        if (time.monotonic() - begun) * 1000 >= self._timeout_ms:
+            return DeliveryExpired(self._timeout_ms)
+        return TakenOver(self._owner)
+
+    def _batch_bytes_of(self, topic: str) -> int:
+        """How much a batch may hold; a single record may be larger, and the broker decides."""
+        found = self._batch_bytes.get(topic)
+        if found is None:
+            found = _SAFE_BATCH_BYTES
+            with contextlib.suppress(Refused, VersionNotSpoken):  # it may be kept secret
+                told = {config.name: config.value for config in describe_configs(self._cluster, topic)}
+                found = min(_BATCH_BYTES, int(told.get("max.message.bytes") or 0) * 7 // 8 or _SAFE_BATCH_BYTES)
+            self._batch_bytes[topic] = found
+        return found
+
+    def _send(self, transaction: Transaction, gathered: dict[TopicPartition, list[Entry]]) -> None:
+        """Each partition's records in batches that a topic takes, one batch of each partition at a time."""
+        places = dict.fromkeys(gathered, 0)
+        while places:
+            batches: dict[TopicPartition, bytes] = {}
+            counts: dict[TopicPartition, int] = {}
+            for where, start in list(places.items()):
+                entries = gathered[where]
+                end = _end_of_batch(entries, start, self._batch_bytes_of(where.topic))
+                chosen = entries[start:end]
+                batches[where] = build(
+                    chosen,
+                    producer_id=transaction.producer_id,
+                    producer_epoch=transaction.epoch,
+                    base_sequence=self._sequences.get(where, 0),
+                    codec=self._codec,
+                )
+                counts[where] = len(chosen)
+                if end == len(entries):
+                    del places[where]
+                else:
+                    places[where] = end
+            send(self._cluster, batches, transactional_id=transaction.transactional_id)
+            for where, count in counts.items():
+                self._sequences[where] = self._sequences.get(where, 0) + count & _SEQUENCE_MASK
+
+
 class Delivery:
     """Writes for one connector; one thread uses it at a time."""
 
@@ -168,19 +270,17 @@ class Delivery:
         self._cluster = cluster
         self._connector = connector
         self._topics = topics
-        self._transactions = Transactions(cluster)
-        self._timeout_ms = transaction_timeout_ms
-        self._open: Transaction | None = None
-        self._sequences: dict[TopicPartition, int] = {}
+        transactional_id = f"headrace-connect-{connector}"
+        self._sender = Sender(
+            cluster, transactional_id, connector, codec=topics.codec, timeout_ms=transaction_timeout_ms
+        )
         self._partitions: dict[str, int] = {}
-        self._batch_bytes: dict[str, int] = {}
         self._bags: set[str] = set()  # topics that take records without a key
 
     def begin(self) -> Position | None:
         """Take the connector over from whoever wrote for it before; its position."""
         ensure_offsets_topic(self._cluster)
-        self._open = self._transactions.begin(f"headrace-connect-{self._connector}", self._timeout_ms)
-        self._sequences.clear()
+        self._sender.begin()
         return read_position(self._cluster, self._connector)
 
     @property
@@ -197,25 +297,8 @@ class Delivery:
         gathered = self._gathered(records)
         where = TopicPartition(OFFSETS_TOPIC, 0)
         gathered[where] = [(position_key(self._connector), position_value(position), now_ms, ())]
-        transaction = self._open
-        assert transaction is not None
-        begun = time.monotonic()
-        try:
-            self._transactions.add(transaction, gathered)
-            self._send(transaction, gathered)
-            if not self._transactions.commit(transaction):
-                raise self._lost(begun)
-        except Refused as refusal:
-            if refusal.code in _FENCED:
-                raise self._lost(begun) from refusal
-            raise
+        self._sender.commit(gathered)
         return sum(map(len, gathered.values())) - 1
-
-    def _lost(self, begun: float) -> ConnectError:
-        """Why the broker takes no more in this transaction: it ran out of time, or another instance has begun."""
-        if (time.monotonic() - begun) * 1000 >= self._timeout_ms:
-            return DeliveryExpired(self._timeout_ms)
-        return TakenOver(self._connector)
 
     def _gathered(self, records: Iterable[OutRecord]) -> dict[TopicPartition, list[Entry]]:
         lists: dict[str, list[list[Entry]]] = {}
@@ -261,47 +344,9 @@ class Delivery:
                 log.warning("topic is not compacted any more, its records have no key", topic=topic)
         self._bags.add(topic)
 
-    def _batch_bytes_of(self, topic: str) -> int:
-        """How much a batch may hold; a single record may be larger, and the broker decides."""
-        found = self._batch_bytes.get(topic)
-        if found is None:
-            found = _SAFE_BATCH_BYTES
-            with contextlib.suppress(Refused, VersionNotSpoken):  # it may be kept secret
-                told = {config.name: config.value for config in describe_configs(self._cluster, topic)}
-                found = min(_BATCH_BYTES, int(told.get("max.message.bytes") or 0) * 7 // 8 or _SAFE_BATCH_BYTES)
-            self._batch_bytes[topic] = found
-        return found
-
-    def _send(self, transaction: Transaction, gathered: dict[TopicPartition, list[Entry]]) -> None:
-        """Each partition's records in batches that a topic takes, one batch of each partition at a time."""
-        places = dict.fromkeys(gathered, 0)
-        while places:
-            batches: dict[TopicPartition, bytes] = {}
-            counts: dict[TopicPartition, int] = {}
-            for where, start in list(places.items()):
-                entries = gathered[where]
-                end = _end_of_batch(entries, start, self._batch_bytes_of(where.topic))
-                chosen = entries[start:end]
-                batches[where] = build(
-                    chosen,
-                    producer_id=transaction.producer_id,
-                    producer_epoch=transaction.epoch,
-                    base_sequence=self._sequences.get(where, 0),
-                    codec=self._topics.codec,
-                )
-                counts[where] = len(chosen)
-                if end == len(entries):
-                    del places[where]
-                else:
-                    places[where] = end
-            send(self._cluster, batches, transactional_id=transaction.transactional_id)
-            for where, count in counts.items():
-                self._sequences[where] = self._sequences.get(where, 0) + count & _SEQUENCE_MASK
-
     def abort(self) -> None:
         """Give up what is open; what was written of it is never seen."""
-        if self._open is not None:
-            self._transactions.abort(self._open)
+        self._sender.abort()
 
 
 def _end_of_batch(entries: list[Entry], start: int, limit_bytes: int) -> int:

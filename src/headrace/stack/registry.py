@@ -1,6 +1,6 @@
 """Every kind of section, in the order in which their processes start; they are drained in the reverse order.
 
-What comes (patterns, search, gateways) is a file in `kinds/` and a line here: what checks, starts, watches and
+What comes (patterns, search) is a file in `kinds/` and a line here: what checks, starts, watches and
 documents a stack goes by this list alone.
 """
 
@@ -13,6 +13,7 @@ from headrace.stack.kinds import (
     dashboard,
     events,
     forgetting,
+    gateways,
     pipelines,
     queues,
     supervisor,
@@ -26,6 +27,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     topics.KIND,
     forgetting.KIND,
     cdc.KIND,
+    gateways.KIND,
     events.KIND,
     pipelines.SPARK,
     pipelines.KIND,

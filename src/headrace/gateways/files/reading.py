@@ -1,0 +1,141 @@
+"""Looking for files and reading pieces of them: the only place here that touches the disk."""
+
+import contextlib
+import glob
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headrace.gateways.files.following import HEAD_BYTES, Identity, Seen, Tracked
+
+# What rotation appends to a name, or puts in front of its ending: a number, a date, a word. What is compressed is left.
+_SUFFIX: Final = re.compile(r"[._-](?:[0-9][0-9TZ._:-]*|old|bak)")
+_MAGIC: Final = re.compile(r"[*?\[]")
+
+
+class Piece(NamedTuple):
+    """Bytes of a file from its offset on, what stands at its beginning, and whether there is more."""
+
+    data: bytes
+    head: bytes
+    has_more: bool
+
+
+class Files:
+    """The files that match some patterns, and those rotated from them; handles of what is read stay open."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = [os.path.abspath(os.path.expanduser(pattern)) for pattern in patterns]
+        self._handles: dict[Identity, int] = {}
+        self._heads: dict[Identity, tuple[int, int, bytes]] = {}
+        self.problems: dict[str, str] = {}
+
+    @property
+    def patterns(self) -> Sequence[str]:
+        return self._patterns
+
+    def seen(self, known: Collection[str] = ()) -> list[Seen]:
+        """All files as they are now; one that cannot be read is a problem, and looked at again.
+
+        `known` are paths whose rotated files are looked for although a pattern may not find them now: between a rename
+        and the file that takes its place. A path is looked at before the files beside it, so that whatever is moved or
+        copied from it in between is seen.
+        """
+        self.problems = {}
+        found: dict[Identity, Seen] = {}
+        for pattern in self._patterns:
+            live = glob.glob(pattern, recursive=True) if _MAGIC.search(pattern) else [pattern]
+            for path in live:
+                self._add(found, path, path, pattern, is_live=True)
+            for base in dict.fromkeys((*live, *known)):
+                for path in _rotated(base):
+                    if path not in live:
+                        self._add(found, path, base, pattern, is_live=False)
+        self._heads = {identity: head for identity, head in self._heads.items() if identity in found}
+        return list(found.values())
+
+    def _add(self, found: dict[Identity, Seen], path: str, base: str, pattern: str, *, is_live: bool) -> None:
+        try:
+            about = os.stat(path)
+            if not stat.S_ISREG(about.st_mode):
+                return
+            identity = Identity(about.st_dev, about.st_ino)
+            if identity in found and (found[identity].is_live or not is_live):
+                return
+            head = self._head(path, identity, about)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.problems[path] = f"{path} cannot be read: {error.strerror}"
+            return
+        found[identity] = Seen(identity, path, base, is_live, about.st_size, about.st_mtime_ns, head, pattern)
+
+    def _head(self, path: str, identity: Identity, about: os.stat_result) -> bytes:
+        size, modified, head = self._heads.get(identity, (-1, -1, b""))
+        if (size, modified) != (about.st_size, about.st_mtime_ns):
+            with open(path, "rb", buffering=0) as file:
+                if (other := os.fstat(file.fileno())).st_ino != about.st_ino or other.st_dev != about.st_dev:
+                    raise FileNotFoundError(path)  # rotated in between: the next look sees both
+                head = file.read(HEAD_BYTES) or b""
+            self._heads[identity] = (about.st_size, about.st_mtime_ns, head)
+        return head
+
+    def read(self, file: Tracked, size: int) -> Piece | None:
+        """What stands behind the offset of a file; None where it is not that file any more.
+
+        The beginning is read after the piece: if it is still the same, nobody emptied the file in between.
+        """
+        handle = self._handle(file)
+        if handle is None:
+            return None
+        data = os.pread(handle, size, file.offset)
+        head = os.pread(handle, HEAD_BYTES, 0)
+        if not head.startswith(file.head if file.offset else data[:HEAD_BYTES]):
+            return None
+        return Piece(data, head, len(data) == size)
+
+    def _handle(self, file: Tracked) -> int | None:
+        handle = self._handles.get(file.identity)
+        if handle is not None:
+            return handle
+        try:
+            handle = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self.problems[file.path] = f"{file.path} cannot be read: {error.strerror}"
+            return None
+        about = os.fstat(handle)
+        if (about.st_dev, about.st_ino) != file.identity:
+            os.close(handle)
+            return None
+        self._handles[file.identity] = handle
+        return handle
+
+    def is_open(self, file: Tracked) -> bool:
+        """Whether it can be read although it may be in no folder any more."""
+        return file.identity in self._handles
+
+    def release(self, identity: Identity) -> None:
+        if (handle := self._handles.pop(identity, None)) is not None:
+            os.close(handle)
+
+    def close(self) -> None:
+        for identity in list(self._handles):
+            self.release(identity)
+
+
+def _rotated(base: str) -> Iterator[str]:
+    """The files beside a path whose names rotation makes of its name."""
+    folder, name = os.path.split(base)
+    stem, ending = os.path.splitext(name)
+    with contextlib.suppress(OSError):
+        for other in sorted(os.listdir(folder)):
+            if other == name or not other.startswith(stem):
+                continue
+            behind = other[len(name) :] if other.startswith(name) else ""
+            between = other[len(stem) : len(other) - len(ending)] if ending and other.endswith(ending) else ""
+            if _SUFFIX.fullmatch(behind) or _SUFFIX.fullmatch(between):
+                yield str(Path(folder) / other)

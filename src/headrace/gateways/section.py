@@ -1,0 +1,110 @@
+"""A section `[gateways.NAME]` of `headrace.toml`, and the gateway that it describes at work, with a status.
+
+    [gateways.access]
+    kind = "file"
+    paths = ["/var/log/nginx/access.log"]
+    topic = "access"
+
+A further kind is a line in `_KINDS`: what makes it of a section, what it says of itself, and what runs it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from headrace.client.address import Address
+from headrace.client.cluster import Cluster
+from headrace.client.connection import ConnectionSettings
+from headrace.client.errors import ClientError
+from headrace.errors import HeadraceError
+from headrace.gateways.errors import GatewayError
+from headrace.gateways.files.follower import Follower, FollowSettings
+from headrace.gateways.files.following import LINE_BYTES
+from headrace.model import check_topic_name
+from headrace.records import Codec
+from headrace.status import FAILED, GATEWAYS, RUNNING, STOPPED, WAITING, Status, StatusWriter
+
+SECTION: Final = "gateways"
+FILE: Final = "file"
+KINDS: Final = (FILE,)
+_TICK_S: Final = 1.0
+Show = Callable[[Sequence[Status]], None]
+
+
+def from_section(name: str, section: Mapping[str, Any]) -> FollowSettings:
+    """What a section says; raises the first thing that is wrong with a value."""
+    topic = section.get("topic") or name
+    check_topic_name(topic)
+    paths = tuple(section.get("paths") or ())
+    if not paths:
+        raise GatewayError(f'[{SECTION}.{name}] follows no file: write paths = ["/var/log/nginx/access.log"]')
+    return FollowSettings(
+        name,
+        paths,
+        topic,
+        from_end=section.get("from") == "end",
+        with_path=section.get("key") == "path",
+        header=section.get("header"),
+        line_bytes=section.get("max_line") or LINE_BYTES,
+        codec=Codec.named(section.get("compression") or "none"),
+    )
+
+
+def run_gateway(
+    settings: FollowSettings, bootstrap: Sequence[Address], stop: threading.Event, show: Show, *, once: bool = False
+) -> dict[str, HeadraceError]:
+    """Run one until it is told to stop; how it is doing is shown every second, and kept for others to read."""
+    follower = Follower(settings, bootstrap, stopping=stop)
+    errors: dict[str, HeadraceError] = {}
+
+    def keep() -> None:
+        try:
+            follower.run(until_idle=once)
+        except HeadraceError as error:
+            errors[settings.name] = error
+        except Exception as error:  # noqa: BLE001 - a defect must not look like a gateway that was stopped
+            errors[settings.name] = GatewayError(f"{type(error).__name__}: {error}")
+
+    thread = threading.Thread(target=keep, name=f"headrace-follow-{settings.name}")
+    thread.start()
+    with Cluster(bootstrap, ConnectionSettings(client_id="headrace-gateways")) as cluster:
+        writer = StatusWriter(cluster, GATEWAYS)
+        counted, then = 0, time.monotonic()
+        while True:
+            thread.join(_TICK_S)
+            is_last = not thread.is_alive()
+            records, now = follower.progress.records, time.monotonic()
+            per_s = 0.0 if is_last else round((records - counted) / (now - then), 1)
+            counted, then = records, now
+            status = status_of(follower, per_s, errors.get(settings.name), is_over=is_last)
+            show([status])
+            with suppress(ClientError):  # the broker is away: the gateway says so itself, and goes on
+                writer.report(status, is_last=is_last)
+            if is_last:
+                return errors
+
+
+def status_of(follower: Follower, per_s: float, error: HeadraceError | None, *, is_over: bool) -> Status:
+    """How a follower is doing."""
+    settings, progress = follower.settings, follower.progress
+    state = (WAITING if progress.waiting else RUNNING) if not is_over else FAILED if error else STOPPED
+    return Status.of(
+        settings.name,
+        FILE,
+        state,
+        problem=str(error) if error else progress.problem,
+        waiting=progress.waiting if state == WAITING else "",
+        source=", ".join(settings.patterns),
+        target=settings.topic,
+        records=progress.records,
+        per_s=per_s,
+        bytes=progress.bytes,
+        files=progress.files,
+        lag_bytes=progress.lag_bytes,
+        too_long=progress.too_long,
+    )
+
+
+__all__ = ["FILE", "KINDS", "SECTION", "from_section", "run_gateway", "status_of"]
