@@ -34,6 +34,12 @@ _CAP = {
     "timed_out": "Whether partial matches whose time is over come out too.",
 }
 OWN: Mapping[str, Mapping[str, str]] = {
+    "burn_rate": {
+        "good": "The column that counts what was good.",
+        "total": "The column that counts all there was.",
+        "objective": "The share that has to be good.",
+        "windows": "Pairs of a short and a long window, each with the burn above which both are an alert.",
+    },
     "compare": {
         "value": "The column that is compared.",
         "against": 'Names, and how long before each compared window began; `"previous"` is the last one before.',

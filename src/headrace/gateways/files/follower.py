@@ -109,7 +109,7 @@ class Follower:
                 while not self.stopping.is_set():
                     is_idle = work.step()
                     self.progress.waiting = ""
-                    if is_idle and until_idle:
+                    if is_idle and until_idle and not work.held:
                         return
                     if is_idle:
                         self.stopping.wait(_LOOK_EVERY_S)
@@ -140,6 +140,7 @@ class _Work:
         self._misses: dict[Identity, int] = {}
         self._looked = float("-inf")
         self._seen: dict[Identity, Seen] = {}
+        self.held: set[Identity] = set()
 
     # --- positions
 
@@ -213,6 +214,7 @@ class _Work:
         seen = self._files.seen({file.base for file in self._tracked.values()})
         found = look(self._tracked, seen, begun=self._begun, from_end=self._settings.from_end)
         self._progress.emptied += len(found.emptied)
+        self.held = found.held
         self._begun = set(self._files.patterns)
         self._seen = {one.identity: one for one in seen}
         misses = {file.identity: self._misses.get(file.identity, 0) + 1 for file in found.gone}
@@ -232,13 +234,16 @@ class _Work:
         if seen is not None and not is_live and seen.size <= file.offset:
             self._files.release(file.identity)  # there is nothing more, and if there is, a look sees it
             return 0, 0
-        if seen is None and not self._files.is_open(file):
+        if file.identity in self.held or (seen is None and not self._files.is_open(file)):
             return 0, 0
         limit = self._settings.line_bytes
-        piece = self._files.read(file, max(_PIECE_BYTES, 2 * limit))
+        size = max(_PIECE_BYTES, 2 * limit)
+        # Not beyond what the look saw: what was written since may come after lines of a copy that it has not seen.
+        reach = size if seen is None else min(size, seen.size - file.offset)
+        piece = self._files.read(file, reach, b"" if seen is None else seen.head) if reach > 0 else None
         if piece is None or not piece.data:
             return 0, 0
-        is_ended = not piece.has_more and not is_live and self._is_settled(file, seen)
+        is_ended = reach < size and not is_live and self._is_settled(file, seen)
         cut = cut_lines(piece.data, limit, is_skipping=file.is_skipping, is_ended=is_ended)
         if not cut.taken:
             return 0, 0

@@ -64,11 +64,16 @@ class Tracked:
 
 
 class Look(NamedTuple):
-    """What is read from now on; `emptied` are files whose rest is in no copy, `gone` those that are in no folder."""
+    """What is read from now on; `emptied` are files whose rest is in no copy, `gone` those that are in no folder.
+
+    `held` are read only after another look: it is not clear yet whether a file beside them is a copy, or lines that
+    come before theirs.
+    """
 
     tracked: dict[Identity, Tracked]
     emptied: list[Tracked]
     gone: list[Tracked]
+    held: set[Identity]
 
 
 def look(
@@ -78,6 +83,7 @@ def look(
     result: dict[Identity, Tracked] = {}
     emptied: list[Tracked] = []
     new: list[Seen] = []
+    held: set[Identity] = set()
     intact: list[Seen] = []
     files = in_order(seen)
     for one in files:
@@ -98,13 +104,13 @@ def look(
         if not one.is_live and (origin := _original(one, [*emptied, *gone])) is not None:
             (emptied if origin in emptied else gone).remove(origin)
             result[one.identity] = replace(origin, identity=one.identity, path=one.path, base=one.base)
-        elif not one.is_live and any(_is_copy(one, other) for other in [*intact, *new] if other.is_live):
-            continue
+        elif not one.is_live and (like := [other for other in [*intact, *new] if _is_like(one, other)]):
+            held |= {other.identity for other in like if not other.head.startswith(one.head)}
         elif one.pattern not in begun and (from_end or not one.is_live):
             result[one.identity] = Tracked(one.identity, one.path, one.base, one.size, one.head[: one.size])
         else:
             result[one.identity] = Tracked(one.identity, one.path, one.base)
-    return Look(result, [file for file in emptied if file.offset], gone)
+    return Look(result, [file for file in emptied if file.offset], gone, held)
 
 
 def in_order(seen: Iterable[Seen]) -> list[Seen]:
@@ -118,9 +124,10 @@ def _original(copy: Seen, candidates: Iterable[Tracked]) -> Tracked | None:
     return max(fitting, key=lambda file: file.offset, default=None)
 
 
-def _is_copy(one: Seen, live: Seen) -> bool:
+def _is_like(one: Seen, live: Seen) -> bool:
+    """Whether it may be a copy of a file that has its path: one of them begins as the other does."""
     shared = min(len(one.head), len(live.head))
-    return shared > 0 and one.base == live.base and one.head[:shared] == live.head[:shared]
+    return live.is_live and shared > 0 and one.base == live.base and one.head[:shared] == live.head[:shared]
 
 
 class Cut(NamedTuple):

@@ -13,15 +13,15 @@ from headrace.gateways.files.following import HEAD_BYTES, Identity, Seen, Tracke
 
 # What rotation appends to a name, or puts in front of its ending: a number, a date, a word. What is compressed is left.
 _SUFFIX: Final = re.compile(r"[._-](?:[0-9][0-9TZ._:-]*|old|bak)")
+_ATTEMPTS: Final = 10  # at a look at folders that do not change meanwhile
 _MAGIC: Final = re.compile(r"[*?\[]")
 
 
 class Piece(NamedTuple):
-    """Bytes of a file from its offset on, what stands at its beginning, and whether there is more."""
+    """Bytes of a file from its offset on, and what stands at its beginning."""
 
     data: bytes
     head: bytes
-    has_more: bool
 
 
 class Files:
@@ -42,8 +42,25 @@ class Files:
 
         `known` are paths whose rotated files are looked for although a pattern may not find them now: between a rename
         and the file that takes its place. A path is looked at before the files beside it, so that whatever is moved or
-        copied from it in between is seen.
+        copied from it in between is seen; and while a folder changes, all are looked at again: of a row of files that
+        are renamed one after the other, some would be seen and some not.
         """
+        for _ in range(_ATTEMPTS):
+            before = self._folders(known)
+            found = self._scan(known)
+            if self._folders(known) == before:
+                break
+        return found
+
+    def _folders(self, known: Collection[str]) -> dict[str, int]:
+        """When a name last changed in each folder."""
+        stamps: dict[str, int] = {}
+        for folder in {os.path.dirname(path) for path in (*self._patterns, *known)}:
+            with contextlib.suppress(OSError):
+                stamps[folder] = os.stat(folder).st_mtime_ns
+        return stamps
+
+    def _scan(self, known: Collection[str]) -> list[Seen]:
         self.problems = {}
         found: dict[Identity, Seen] = {}
         for pattern in self._patterns:
@@ -83,19 +100,20 @@ class Files:
             self._heads[identity] = (about.st_size, about.st_mtime_ns, head)
         return head
 
-    def read(self, file: Tracked, size: int) -> Piece | None:
+    def read(self, file: Tracked, size: int, head_seen: bytes) -> Piece | None:
         """What stands behind the offset of a file; None where it is not that file any more.
 
-        The beginning is read after the piece: if it is still the same, nobody emptied the file in between.
+        The beginning is read after the piece: if it is still the one that the last look saw, nobody emptied the file in
+        between.
         """
         handle = self._handle(file)
         if handle is None:
             return None
         data = os.pread(handle, size, file.offset)
         head = os.pread(handle, HEAD_BYTES, 0)
-        if not head.startswith(file.head if file.offset else data[:HEAD_BYTES]):
+        if not head.startswith(file.head if file.offset else head_seen or data[:HEAD_BYTES]):
             return None
-        return Piece(data, head, len(data) == size)
+        return Piece(data, head)
 
     def _handle(self, file: Tracked) -> int | None:
         handle = self._handles.get(file.identity)

@@ -8,8 +8,8 @@
     )
 
 Events of a store: `read_events`; lines of logs: `parse_logs`, `level_in`. What happens in which order:
-`match_pattern`, `match_patterns`. Behind windows: `per_window`, `top_rows`, `compare`. One row behind the other, in
-`ordered/`: `rolling`, `batches`, `first_rows`, `flag_anomalies`. Joins and tables: `join_streams`
+`match_pattern`, `match_patterns`. Behind windows: `per_window`, `top_rows`, `compare`, `burn_rate`. One row
+behind the other, in `ordered/`: `rolling`, `batches`, `first_rows`, `flag_anomalies`. Joins and tables: `join_streams`
 and `join_windows` (events with events), `enrich` (events with a table's row), and over tables as changes
 `table_changes`, `appended`, `join_tables`, `group_changes`, `distinct_changes`, in `tables/`; `latest` and `top_rows`
 are groups of a row or several.
@@ -21,6 +21,7 @@ What Spark does well by itself is left to it: tumbling windows and sessions whos
 
 # All at once: a function has its module's name, and whoever is imported last has it here.
 from headrace.pipelines.operators.aggregation.top_n import top_n
+from headrace.pipelines.operators.burn_rate import burn_rate
 from headrace.pipelines.operators.compare import compare
 from headrace.pipelines.operators.correct_clock import correct_clock
 from headrace.pipelines.operators.deduplicate import deduplicate
@@ -53,6 +54,7 @@ __all__ = [
     "aggregates",
     "appended",
     "batches",
+    "burn_rate",
     "compare",
     "correct",
     "correct_clock",
