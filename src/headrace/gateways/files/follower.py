@@ -141,6 +141,7 @@ class _Work:
         self._looked = float("-inf")
         self._seen: dict[Identity, Seen] = {}
         self.held: set[Identity] = set()
+        self._waiting: set[str] = set()  # paths of which nothing more is read before the next look
 
     # --- positions
 
@@ -193,6 +194,7 @@ class _Work:
         lines: dict[TopicPartition, list[Entry]] = {}
         count = size = 0
         # One file to its end before the next: of one log, the older lines come first.
+        self._waiting = set()
         for identity in list(self._tracked):
             taken = 1
             while taken and size < _STEP_BYTES:
@@ -234,13 +236,15 @@ class _Work:
         if seen is not None and not is_live and seen.size <= file.offset:
             self._files.release(file.identity)  # there is nothing more, and if there is, a look sees it
             return 0, 0
-        if file.identity in self.held or (seen is None and not self._files.is_open(file)):
+        if file.identity in self.held or file.base in self._waiting or (seen is None and not self._files.is_open(file)):
             return 0, 0
         limit = self._settings.line_bytes
         size = max(_PIECE_BYTES, 2 * limit)
         # Not beyond what the look saw: what was written since may come after lines of a copy that it has not seen.
         reach = size if seen is None else min(size, seen.size - file.offset)
         piece = self._files.read(file, reach, b"" if seen is None else seen.head) if reach > 0 else None
+        if piece is None and reach > 0:
+            self._waiting.add(file.base)  # moved or emptied since the look; what comes after its lines has to wait
         if piece is None or not piece.data:
             return 0, 0
         is_ended = reach < size and not is_live and self._is_settled(file, seen)
