@@ -1,4 +1,5 @@
-// Lucene Monitor behind lines of JSON: run as a source file, java -cp 'lib/*' Monitor.java term|multipass[:PASSES]
+// Lucene Monitor behind lines of JSON: run as a source file, java -cp 'lib/*' Monitor.java KIND
+// where KIND is its presearcher: term or multipass, or with -plain one that files no prefixes and wildcards
 //
 // A line on standard input asks, a line on standard output answers:
 //   {"frequencies": {TERM: COUNT …}}             how often words are in documents, before any query, for the presearcher
@@ -6,8 +7,9 @@
 //   {"add_file": PATH}                           the same, a pair a line
 //   {"remove": [ID …]}                           {"removed": …}
 //   {"match": [DOCUMENT …], "batch": SIZE}       {"matches": [[ID …] …]}
-//   {"rate": PATH, "batch": SIZE, "seconds": S}  documents of a file, a line each, again and again: {"documents": …,
-//                                                "seconds": …, "pairs": of the first round, "sum": a sum over them}
+//   {"documents": PATH}                          documents of a file, a line each, for:
+//   {"rate": COUNT, "batch": SIZE, "seconds": S} the first COUNT of them, again and again: {"documents": …, "seconds": of the
+//                                                process on its processors, "pairs": of the first round, "sum": over them}
 //   {"first": [ID, QUERY], "document": DOCUMENT} {"seconds": from the query's adding until it has matched}
 //   {"memory": true}                             {"bytes": what the heap holds after a collection}
 // A document is {FIELD: VALUE}: a string is text, a whole number a long, a number a double, {"lat":…, "lon":…} a point, a
@@ -41,6 +43,7 @@ import org.apache.lucene.document.LongPoint;
 import org.apache.lucene.document.StringField;
 import org.apache.lucene.document.TextField;
 import org.apache.lucene.index.Term;
+import org.apache.lucene.monitor.CustomQueryHandler;
 import org.apache.lucene.monitor.MatchingQueries;
 import org.apache.lucene.monitor.Monitor;
 import org.apache.lucene.monitor.MonitorConfiguration;
@@ -73,8 +76,10 @@ import org.apache.lucene.util.BytesRef;
 class MonitorPeer {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int AT_ONCE = 5_000;
+    private static final int PASSES = 4;
     private final String kind;
     private final Map<String, Integer> frequencies = new HashMap<>();
+    private final List<Document> measured = new ArrayList<>();
     private Monitor monitor;
 
     private MonitorPeer(String kind) {
@@ -111,7 +116,12 @@ class MonitorPeer {
             return Map.of("removed", ids.size());
         }
         if (asked.has("match")) return Map.of("matches", matches(documents(asked.get("match")), asked.get("batch").asInt(1)));
-        if (asked.has("rate")) return rate(Path.of(asked.get("rate").asText()), asked.get("batch").asInt(), asked.get("seconds").asDouble());
+        if (asked.has("documents")) {
+            measured.clear();
+            for (String line : Files.readAllLines(Path.of(asked.get("documents").asText()))) measured.add(document(JSON.readTree(line)));
+            return Map.of("documents", measured.size());
+        }
+        if (asked.has("rate")) return rate(measured.subList(0, asked.get("rate").asInt()), asked.get("batch").asInt(), asked.get("seconds").asDouble());
         if (asked.has("first")) return first(asked.get("first"), document(asked.get("document")));
         if (asked.has("memory")) return Map.of("bytes", heldBytes());
         throw new IllegalArgumentException("unknown request: " + asked);
@@ -132,13 +142,16 @@ class MonitorPeer {
             ? TermFilteredPresearcher.DEFAULT_WEIGHTOR
             : TermWeightor.combine(TermWeightor.termFreqWeightor(frequencies, 100, 0.8), TermFilteredPresearcher.DEFAULT_WEIGHTOR);
         // Prefixes and wildcards are expressions here: those are the ones that it can file under their letters.
-        var handlers = List.of((org.apache.lucene.monitor.CustomQueryHandler) new RegexpQueryHandler());
+        List<CustomQueryHandler> handlers = isPlain() ? List.of() : List.of(new RegexpQueryHandler());
         if (kind.startsWith("multipass")) {
-            int passes = kind.contains(":") ? Integer.parseInt(kind.substring(kind.indexOf(':') + 1)) : 2;
-            return new MultipassTermFilteredPresearcher(passes, 0, weightor, new ArrayList<>(handlers), Collections.emptySet());
+            return new MultipassTermFilteredPresearcher(PASSES, 0, weightor, handlers, Collections.emptySet());
         }
-        if (kind.equals("term-plain")) return new TermFilteredPresearcher(weightor, List.of(), Collections.emptySet());
-        return new TermFilteredPresearcher(weightor, new ArrayList<>(handlers), Collections.emptySet());
+        return new TermFilteredPresearcher(weightor, handlers, Collections.emptySet());
+    }
+
+    /** Whether prefixes and wildcards are looked at for every document: that can be quicker than to file them. */
+    private boolean isPlain() {
+        return kind.endsWith("-plain");
     }
 
     private static Analyzer analyzer() {
@@ -206,13 +219,16 @@ class MonitorPeer {
         return new ArrayList<>(ids);
     }
 
-    private Object rate(Path file, int batch, double seconds) throws Exception {
-        List<Document> documents = new ArrayList<>();
-        for (String line : Files.readAllLines(file)) documents.add(document(JSON.readTree(line)));
+    private static long cpuNanos() {
+        return ((com.sun.management.OperatingSystemMXBean) java.lang.management.ManagementFactory.getOperatingSystemMXBean())
+            .getProcessCpuTime();
+    }
+
+    private Object rate(List<Document> documents, int batch, double seconds) throws Exception {
         long done = 0;
         long pairs = 0;
         long sum = 0;
-        long begin = System.nanoTime();
+        long begin = cpuNanos();
         double taken = 0;
         for (int round = 0; taken < seconds; round++) {
             for (int at = 0; at < documents.size() && (taken < seconds || round == 0); at += batch) {
@@ -231,7 +247,7 @@ class MonitorPeer {
                     }
                 }
                 done += part.size();
-                taken = (System.nanoTime() - begin) / 1e9;
+                taken = (cpuNanos() - begin) / 1e9;
             }
         }
         return Map.of("documents", done, "seconds", taken, "pairs", pairs, "sum", sum, "of", documents.size());
@@ -292,8 +308,8 @@ class MonitorPeer {
         return switch (name) {
             case "term" -> new TermQuery(term(of));
             case "phrase" -> phrase(of);
-            case "prefix" -> kind.equals("term-plain") ? new PrefixQuery(term(of)) : new RegexpQuery(new Term(of.get(0).asText(), escaped(of.get(1).asText()) + ".*"));
-            case "wildcard" -> kind.equals("term-plain") ? new WildcardQuery(term(of)) : new RegexpQuery(new Term(of.get(0).asText(), expression(of.get(1).asText())));
+            case "prefix" -> isPlain() ? new PrefixQuery(term(of)) : new RegexpQuery(new Term(of.get(0).asText(), escaped(of.get(1).asText()) + ".*"));
+            case "wildcard" -> isPlain() ? new WildcardQuery(term(of)) : new RegexpQuery(new Term(of.get(0).asText(), expression(of.get(1).asText())));
             case "regexp" -> new RegexpQuery(term(of));
             case "fuzzy" -> new FuzzyQuery(term(of), of.get(2).asInt(), of.get(3).asInt(), 1024, of.get(4).asBoolean());
             case "long" -> LongPoint.newRangeQuery(of.get(0).asText(), of.get(1).asLong(Long.MIN_VALUE), of.get(2).asLong(Long.MAX_VALUE));

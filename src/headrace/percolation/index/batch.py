@@ -1,7 +1,7 @@
 """Stored queries held against a whole Arrow batch: pairs of row and query with their scores, as arrays."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,17 @@ class Percolated:
 
 
 def percolate_batch(
-    index: QueryIndex, batch: Any, query_of: Callable[[int], Query], mapping: Mapping = DYNAMIC
+    index: QueryIndex,
+    batch: Any,
+    query_of: Callable[[int], Query],
+    mapping: Mapping = DYNAMIC,
+    *,
+    with_scores: bool = True,
 ) -> Percolated:
-    """What the rows of an Arrow batch match; `query_of` is asked for the queries that arrays alone do not settle."""
+    """What the rows of an Arrow batch match; `query_of` is asked for the queries that arrays alone do not settle.
+
+    Without scores a pair is worth 1, or what all matches of its query are.
+    """
     parts: list[Matches] = []
     refused: list[Refused] = []
     for first in range(0, len(batch), MOST_ROWS):
@@ -48,7 +56,10 @@ def percolate_batch(
     if not parts:
         parts = [Matches.nothing()]
     # A row that was refused is no document, though queries that exclude only would match it.
-    settled = settle(Matches.joined(parts), document, query_of, np.array([row for row, _ in refused], np.int32))
+    joined = Matches.joined(parts)
+    if not with_scores:
+        joined = replace(joined, scores=np.where(np.isnan(joined.scores), 1.0, joined.scores))
+    settled = settle(joined, document, query_of, np.array([row for row, _ in refused], np.int32))
     return Percolated(settled.rows, settled.numbers, settled.scores, tuple(refused))
 
 
@@ -59,9 +70,12 @@ def settle(
     without: NDArray[np.int32] | None = None,
 ) -> Matches:
     """The pairs that match, all decided and with their scores, ordered by row and number."""
-    keeps = np.ones(len(found.rows), np.bool_) if without is None else ~np.isin(found.rows, without)
-    scores = found.scores.copy()
-    for at in np.flatnonzero(keeps & (~found.is_decided | np.isnan(scores))).tolist():
+    keeps = np.ones(len(found.rows), np.bool_) if without is None or not len(without) else ~np.isin(found.rows, without)
+    scores = found.scores
+    unsettled = np.flatnonzero(keeps & (~found.is_decided | np.isnan(scores)))
+    if len(unsettled):
+        scores = scores.copy()
+    for at in unsettled.tolist():
         worth = score(query_of(int(found.numbers[at])), document(int(found.rows[at])))
         keeps[at] = worth is not None
         scores[at] = worth

@@ -179,4 +179,6 @@ def _buffers(column: Any) -> tuple[Bytes, Longs]:
     column = column.cast(pa.large_string())
     _, offsets, data = column.buffers()
     letters = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
-    return letters, np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+    ends = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+    # A slice has the letters of the whole column.
+    return letters[ends[0] : ends[-1]], ends - ends[0]

@@ -1,0 +1,1 @@
+"""Lucene Monitor, as the measure of stored queries."""
