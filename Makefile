@@ -49,7 +49,7 @@ $(POSTGRES_VERSIONS:%=test-postgres-%): test-postgres-%: setup .cache/peers/post
 test-mysql: setup .cache/peers/mysql/.resolved ## change capture on a real MySQL 8
 	HEADRACE_MYSQL=.cache/peers/mysql/home/bin/mysqld $(BIN)/python -m pytest tests/integration/cdc_mysql
 
-test-services: setup .cache/peers/opensearch/.resolved .cache/peers/apicurio/.resolved ## OpenSearch and a schema registry
+test-services: setup .cache/peers/opensearch/.resolved .cache/peers/apicurio/.resolved .cache/peers/lucene/.resolved ## OpenSearch and a schema registry
 	HEADRACE_PEERS=1 $(BIN)/python -m pytest tests/peers --ignore tests/peers/test_cep.py
 
 test-cep-peers: setup $(CEP_PEERS:%=.cache/peers/%/.resolved) ## what Flink and Esper answer to the shared patterns

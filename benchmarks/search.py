@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import search_data
-
 from harness import OURS, ROOT, Figure, alternate_all, headline, keep, scratch, verdict
 from peers.lucene.monitor import LuceneMonitor
 from peers.lucene.queries import as_json
@@ -105,7 +104,9 @@ class Run:
                 file.write(json.dumps([str(number), as_json(query)]) + "\n")
         taken = {OURS: self._ours.ask("add", self._mix, first, last)["seconds"]}
         taken |= {kind: peer.ask(add_file=str(path))["seconds"] for kind, peer in self._peers.items()}
-        print(f"  {last - first:,} queries added in " + ", ".join(f"{each:.1f} s ({who})" for who, each in taken.items()))
+        print(
+            f"  {last - first:,} queries added in " + ", ".join(f"{each:.1f} s ({who})" for who, each in taken.items())
+        )
 
     def _warm_up(self, count: int) -> str:
         """Both run until they are as fast as they get; the kind of the peer that is the fastest."""
@@ -176,7 +177,9 @@ def main() -> None:
     parser.add_argument("--kinds", default=KINDS, help="Lucene Monitor's presearchers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="of processor time for each rate of a round")
-    parser.add_argument("--warm", type=float, default=4.0, help="seconds of processor time for a JVM to get warm at each size")
+    parser.add_argument(
+        "--warm", type=float, default=4.0, help="seconds of processor time for a JVM to get warm at each size"
+    )
     parser.add_argument("--heap", default="4g")
     parser.add_argument("--quick", action="store_true", help="less of everything, to see that it runs")
     parser.add_argument("--keep", action="store_true", help="keep the figures: on a quiet machine")

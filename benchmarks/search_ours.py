@@ -8,8 +8,8 @@ from time import perf_counter, process_time
 from typing import Any
 
 import pyarrow as pa
-import search_data
 
+import search_data
 from headrace.percolation.index import QueryIndex, percolate_batch
 from headrace.percolation.index.batch import Percolated
 from headrace.percolation.tree import Query, Term

@@ -28,6 +28,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.TimeUnit;
 import org.apache.lucene.analysis.Analyzer;
@@ -55,6 +56,8 @@ import org.apache.lucene.monitor.QueryMatch;
 import org.apache.lucene.monitor.RegexpQueryHandler;
 import org.apache.lucene.monitor.TermFilteredPresearcher;
 import org.apache.lucene.monitor.TermWeightor;
+import org.apache.lucene.queryparser.classic.ParseException;
+import org.apache.lucene.queryparser.classic.QueryParser;
 import org.apache.lucene.search.BooleanClause;
 import org.apache.lucene.search.BooleanQuery;
 import org.apache.lucene.search.BoostQuery;
@@ -77,6 +80,7 @@ class MonitorPeer {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int AT_ONCE = 5_000;
     private static final int PASSES = 4;
+    private static final Set<String> WHOLE_NUMBERS = Set.of("price", "stock");
     private final String kind;
     private final Map<String, Integer> frequencies = new HashMap<>();
     private final List<Document> measured = new ArrayList<>();
@@ -332,6 +336,7 @@ class MonitorPeer {
                 yield new DisjunctionMaxQuery(queries, 0);
             }
             case "boolean" -> bool(of);
+            case "parse" -> parse(of);
             default -> throw new IllegalArgumentException("unknown query: " + asked);
         };
     }
@@ -344,6 +349,33 @@ class MonitorPeer {
         // Lucene matches nothing where there is only what must not be; our queries mean everything else.
         if (of.get("must").isEmpty() && of.get("should").isEmpty()) builder.add(new MatchAllDocsQuery(), BooleanClause.Occur.MUST);
         return builder.setMinimumNumberShouldMatch(of.get("minimum").asInt()).build();
+    }
+
+    /** Lucene's own reading of a text; several words that a word is cut into stand together, as ours do. */
+    private static Query parse(JsonNode of) {
+        QueryParser parser = new QueryParser(of.get(0).asText(), analyzer()) {
+            @Override
+            protected Query getRangeQuery(String field, String low, String high, boolean hasLow, boolean hasHigh) throws ParseException {
+                if (!WHOLE_NUMBERS.contains(field)) return super.getRangeQuery(field, low, high, hasLow, hasHigh);
+                long first = low == null ? Long.MIN_VALUE : Long.parseLong(low) + (hasLow ? 0 : 1);
+                long last = high == null ? Long.MAX_VALUE : Long.parseLong(high) - (hasHigh ? 0 : 1);
+                return LongPoint.newRangeQuery(field, first, last);
+            }
+
+            @Override
+            protected Query newFieldQuery(Analyzer analyzer, String field, String text, boolean isQuoted) throws ParseException {
+                if (!WHOLE_NUMBERS.contains(field)) return super.newFieldQuery(analyzer, field, text, isQuoted);
+                return LongPoint.newExactQuery(field, Long.parseLong(text));
+            }
+        };
+        parser.setAllowLeadingWildcard(true);
+        parser.setSplitOnWhitespace(true);
+        parser.setAutoGeneratePhraseQueries(true);
+        try {
+            return parser.parse(of.get(1).asText());
+        } catch (ParseException error) {
+            throw new IllegalArgumentException(error.getMessage());
+        }
     }
 
     private static Query phrase(JsonNode of) {

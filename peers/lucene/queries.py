@@ -40,7 +40,12 @@ def as_json(query: Query) -> dict[str, Any]:
         case Prefix():
             return {"prefix": [query.field, query.text]}
         case Wildcard():
-            return {"wildcard": [query.field, "".join(each if isinstance(each, str) else each.value for each in query.parts)]}
+            return {
+                "wildcard": [
+                    query.field,
+                    "".join(each if isinstance(each, str) else each.value for each in query.parts),
+                ]
+            }
         case Fuzzy():
             return {"fuzzy": [query.field, query.text, query.edits, query.prefix_length, query.transpositions]}
         case Regexp():

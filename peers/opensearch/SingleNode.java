@@ -13,11 +13,12 @@ import org.opensearch.env.Environment;
 import org.opensearch.index.reindex.ReindexPlugin;
 import org.opensearch.node.InternalSettingsPreparer;
 import org.opensearch.node.Node;
+import org.opensearch.percolator.PercolatorPlugin;
 import org.opensearch.transport.Netty4Plugin;
 
 public class SingleNode extends Node {
     private SingleNode(Environment environment) {
-        super(environment, List.of(Netty4Plugin.class, ReindexPlugin.class), true);
+        super(environment, List.of(Netty4Plugin.class, ReindexPlugin.class, PercolatorPlugin.class), true);
     }
 
     public static void main(String[] arguments) throws Exception {
