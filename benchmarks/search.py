@@ -1,6 +1,6 @@
 """Stored queries beside Lucene Monitor: documents a second, memory a query, and how soon a new query matches.
 
-    python benchmarks/search.py [--sizes 1000,10000,100000,1000000] [--rounds 3] [--mixes realistic,adversarial] [--keep]
+    python benchmarks/search.py [--sizes 1000,10000] [--rounds 3] [--mixes realistic,adversarial] [--keep]
 
 Both sides are one process on one core each, hold the same queries, read the same documents, and take turns. A rate is
 documents per second of processor time of the whole process, collector and compiler included, since that is what a core
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import search_data
 from harness import OURS, ROOT, Figure, alternate_all, headline, keep, scratch, verdict
@@ -57,7 +57,7 @@ class Ours:
         answer: Answer = json.loads(line)
         return answer
 
-    def __enter__(self) -> "Ours":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,7 +140,7 @@ class Run:
         return Figure.of(name, "documents/s", alternate_all(sides, self._asked.rounds))
 
     def _memory(self, name: str, count: int) -> Figure:
-        """What each side holds more than before the first query: private memory of ours, the heap of the thriftiest JVM."""
+        """What each side holds more than without queries: private memory of ours, heap of the thriftiest JVM."""
         ours = max(self._ours.ask("memory")["bytes"] - self._held[OURS], 0) / count
         theirs = min(peer.ask(memory=True)["bytes"] - self._held[kind] for kind, peer in self._peers.items()) / count
         return Figure.of(name, "bytes", {OURS: [ours], PEER: [theirs]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from peers.java import QUICK_START, PeerError, java_command
 
@@ -48,7 +48,7 @@ class LuceneMonitor:
             assert pipe is not None
             pipe.close()
 
-    def __enter__(self) -> LuceneMonitor:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

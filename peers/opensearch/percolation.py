@@ -75,8 +75,8 @@ class Percolation:
         is_lines = isinstance(body, str)
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
         kind = "application/x-ndjson" if is_lines else "application/json"
-        request = urllib.request.Request(self._url + path, data, {"Content-Type": kind}, method=method)
-        with urllib.request.urlopen(request) as answer:
+        asked = urllib.request.Request(self._url + path, data, {"Content-Type": kind}, method=method)  # noqa: S310
+        with urllib.request.urlopen(asked) as answer:  # noqa: S310 (loopback, by http)
             return json.load(answer)
 
 
