@@ -8,8 +8,12 @@ in it yet.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
+from headrace.cep.errors import CepError
+from headrace.cep.pictures.diagram import as_json
+from headrace.cep.spelling import read_pattern
 from headrace.pipelines.observed import PATTERNS, described
 
 _MOST_KEYS: Final = 10
@@ -52,11 +56,10 @@ class PatternStand:
     said: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
     fresh: frozenset[tuple[str, int]] = frozenset()
     """Those that said it in the last micro-batch."""
-    diagrams: Mapping[tuple[str, str, str | None], Mapping[str, Any]] = field(default_factory=dict)
 
     def heard(self, observed: Mapping[str, Any]) -> "PatternStand":
         """With what a micro-batch's observed metrics have of it."""
-        said, diagrams = dict(self.said), dict(self.diagrams)
+        said = dict(self.said)
         fresh = []
         for name, counted in observed.items():
             if not name.startswith(PATTERNS):
@@ -68,11 +71,9 @@ class PatternStand:
                 for one in status["patterns"]:
                     # A bucket may speak more than once in a micro-batch.
                     one["new"] += found.get(one["name"], 0)
-                    if one.get("diagram"):
-                        diagrams[name, one["name"], one["version"]] = one["diagram"]
                 said[place] = status
                 fresh.append(place)
-        return PatternStand(said, frozenset(fresh), diagrams)
+        return PatternStand(said, frozenset(fresh))
 
     @property
     def events(self) -> int:
@@ -104,7 +105,8 @@ class PatternStand:
         totals = {
             name: sum(int(one[name]) for one, _ in now) for name in ("matches", "timed_out", "dropped", "partial")
         }
-        diagram = self.diagrams.get((operator, last["name"], last["version"])) or described(operator, last["name"])
+        text = last.get("text")
+        diagram = described(operator, last["name"]) if text is None else _diagram(text)
         return PatternProgress(
             last["name"],
             last["version"],
@@ -115,6 +117,15 @@ class PatternStand:
             keys=tuple(KeyPartial(key, -count) for count, key in keys),
             diagram=diagram,
         )
+
+
+@lru_cache(maxsize=1_000)
+def _diagram(text: str) -> Mapping[str, Any] | None:
+    """What a pattern from a topic looks like; None if it cannot be read."""
+    try:
+        return as_json(read_pattern(text).compile(bounded=True))
+    except CepError:
+        return None
 
 
 def matches_in(status: Mapping[str, Any]) -> dict[str, int]:

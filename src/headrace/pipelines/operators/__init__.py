@@ -37,7 +37,7 @@ from headrace.pipelines.operators.ordered.anomalies.seasonal import seasonal
 from headrace.pipelines.operators.ordered.batches import batches
 from headrace.pipelines.operators.ordered.first_rows import first_rows
 from headrace.pipelines.operators.ordered.rolling import rolling
-from headrace.pipelines.operators.patterns.match import match_pattern, match_patterns
+from headrace.pipelines.operators.patterns.match import match_pattern, match_patterns, patterns_from
 from headrace.pipelines.operators.ranking import latest, ranked, top_rows
 from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
 from headrace.pipelines.operators.tables.appended import appended
@@ -79,6 +79,7 @@ __all__ = [
     "match_patterns",
     "on_time",
     "parse_logs",
+    "patterns_from",
     "per_window",
     "ranked",
     "read_events",

@@ -13,8 +13,9 @@ from headrace.cep.match import Match
 from headrace.cep.matcher import Matcher
 from headrace.cep.stepping import Cap
 from headrace.pipelines.keyed.operator import FINAL_WATERMARK, Ordered
-from headrace.pipelines.operators.patterns.operator import Fixed, MatchPatterns, Watched
+from headrace.pipelines.operators.patterns.operator import Fixed, MatchPatterns
 from headrace.pipelines.operators.patterns.shapes import ROWS, TIMED_OUT, Named, Several
+from headrace.pipelines.operators.patterns.watched import Watched
 from headrace.pipelines.operators.stragglers import ASIDE, drop, side_output
 from headrace.pipelines.operators.times import TIMESTAMP
 from tests.keyed_memory import MemoryRunner
@@ -34,10 +35,9 @@ def watched(automata: Sequence[Automaton], cap: Cap, schema: pa.Schema = SCHEMA)
 
 
 def operator_of(
-    automata: Sequence[Automaton], cap: Cap, *, timed_out: bool = True, hands_on: bool = False, time_mark: int = 0
+    automata: Sequence[Automaton], cap: Cap, *, timed_out: bool = True, hands_on: bool = False
 ) -> MatchPatterns:
     """Patterns p0, p1, … as one operator."""
-    withins = [one.tree.within_us for one in automata]
     return MatchPatterns(
         Fixed(watched(automata, cap)),
         Several(OTHERS, marks_timed_out=timed_out),
@@ -45,7 +45,6 @@ def operator_of(
         SCHEMA,
         side_output() if hands_on else drop(),
         timed_out,
-        None if None in withins else max(one for one in withins if one is not None),
     )
 
 
@@ -102,5 +101,5 @@ def plain(automaton: Automaton, rows: Sequence[Row], cap: Cap, until_us: int = F
 def _by_key(matches: Sequence[Match]) -> dict[Any, list[Found]]:
     found: dict[Any, list[Found]] = defaultdict(list)
     for one in matches:
-        found[one.key[0]].append((one.time_us, tuple((name, int(event.offset or 0)) for name, event in one.rows)))
+        found[one.key[0]].append((one.time_us, tuple((name, event.values["offset"]) for name, event in one.rows)))
     return found

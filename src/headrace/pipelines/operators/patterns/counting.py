@@ -8,7 +8,7 @@ there are (`due`); and the keys that had most when they were stepped last (`crow
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ STATUS: Final = pa.field("_patterns", pa.string())
 EVENTS: Final = "events"
 MATCHES, TIMED_OUT, DROPPED = "matches", "timed out", "dropped"
 _MOST_KEYS: Final = 10
+_LONGEST_TEXT: Final = 4_000  # what is published with every micro-batch is small
 _DUE: Final = pa.schema([("pattern", pa.int32()), ("until", pa.int64()), ("count", pa.int64())])
 _CROWDED: Final = pa.schema(
     [("pattern", pa.int32()), ("key", pa.string()), ("count", pa.int64()), ("until", pa.int64())]
@@ -60,12 +61,15 @@ class Tally:
         return {EVENTS: rows, **{name: count for name, count in self.found.items() if count}}
 
     def _add(self, pattern: Longs, until: Longs, sizes: Longs) -> None:
-        if not len(until):
-            return
-        pairs, places = np.unique(np.stack([pattern, until]), axis=1, return_inverse=True)
-        totals = np.bincount(places.ravel(), weights=sizes, minlength=pairs.shape[1])
-        for (number, at), total in zip(pairs.T.tolist(), totals.tolist(), strict=True):
-            self.due[number, at] += int(total)
+        for number in np.flatnonzero(np.bincount(pattern)).tolist() if len(pattern) else ():
+            mine = pattern == number
+            # There are few slots, and most often one: that is looked for before anything is sorted.
+            times, counts = until[mine], sizes[mine]
+            while len(times):
+                at = int(times[0])
+                here = times == at
+                self.due[number, at] += int(counts[here].sum())
+                times, counts = times[~here], counts[~here]
 
 
 COUNTS: Final = (Values("due", _DUE), Values("crowded", _CROWDED))
@@ -82,16 +86,27 @@ class Counted:
 
 
 def count_all(
-    names: Mapping[int, Named], tally: Tally, keys: pa.RecordBatch, state: State, times: Times, rows: int
+    names: Mapping[int, Named],
+    others: Sequence[Named],
+    changes: int,
+    tally: Tally,
+    keys: pa.RecordBatch,
+    state: State,
+    times: Times,
+    rows: int,
 ) -> Counted:
-    """The bucket's numbers behind a call; patterns that have no name any more are left out."""
+    """The bucket's numbers behind a call; patterns that have no name any more are left out.
+
+    `others` are patterns that do not run; `changes` is how many records of patterns were seen.
+    """
     due = _due(names, tally, state, times)
     crowded = _crowded(names, tally, keys, state, times)
     kept = {"due": _common([(*place, count) for place, count in due.items()], _DUE)}
     kept["crowded"] = _common(crowded, _CROWDED)
     gone = {name: np.zeros(1, np.int64) for name, rows_of in kept.items() if not len(rows_of)}
     told = [_told(number, called, tally, state, due, crowded) for number, called in names.items()]
-    status = {"bucket": state.bucket, "events": state.count(EVENTS) + rows, "patterns": told}
+    told += [_told(-1, called, tally, state, {}, []) for called in others]
+    status = {"bucket": state.bucket, "events": state.count(EVENTS) + rows, "changed": changes, "patterns": told}
     return Counted(
         json.dumps(status, ensure_ascii=False), {name: one for name, one in kept.items() if name not in gone}, gone
     )
@@ -112,6 +127,9 @@ def _told(
     return {
         "name": called.name,
         "version": called.version,
+        "state": called.state,
+        "problem": called.problem,
+        "text": called.text if called.text is not None and len(called.text) <= _LONGEST_TEXT else None,
         **counts,
         "partial": sum(count for (of, _), count in due.items() if of == number),
         "new": tally.found[f"{MATCHES} {number}"],

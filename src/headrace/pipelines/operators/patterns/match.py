@@ -23,7 +23,7 @@ from headrace.pipelines.operators.aggregation.algebra import PREPARED
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema, check_events, event_time_of, over_keys
 from headrace.pipelines.operators.patterns.counting import STATUS
-from headrace.pipelines.operators.patterns.operator import Fixed, MatchPatterns, Watched
+from headrace.pipelines.operators.patterns.operator import Fixed, MatchPatterns
 from headrace.pipelines.operators.patterns.shapes import (
     KNOWN,
     UNNAMED,
@@ -35,6 +35,8 @@ from headrace.pipelines.operators.patterns.shapes import (
     Shape,
     coordinates,
 )
+from headrace.pipelines.operators.patterns.stored import IS_PATTERN, KEY, OFFSET, PARTITION, VALUE, FromTopic
+from headrace.pipelines.operators.patterns.watched import Watched
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, count_late_rows, drop, next_number
 from headrace.pipelines.operators.time_marks import WINDOW_TIME, TimeMark
 
@@ -84,8 +86,26 @@ def match_pattern(
     return apply
 
 
+@dataclass(frozen=True)
+class StoredPatterns:
+    """The records of a topic of patterns, for `match_patterns`."""
+
+    records: DataFrame
+
+
+def patterns_from(records: DataFrame) -> StoredPatterns:
+    """Patterns that are added, changed, paused and removed while the query runs: the records of a topic, read raw.
+
+    The topic is compacted. A record's key is the pattern's name, its value JSON: `{"pattern": TEXT}`, the text of a
+    `MATCH_RECOGNIZE (…)` or of a `Pattern.begin(…)…`, which is read and not run; with `"state": "paused"` it stands
+    still. A tombstone removes it. `headrace pattern add` and the like write them.
+    """
+    require(["key", "value", "partition", "offset"], records.columns, "patterns_from")
+    return StoredPatterns(records)
+
+
 def match_patterns(
-    patterns: Mapping[str, Pattern | str],
+    patterns: Mapping[str, Pattern | str] | StoredPatterns,
     *,
     by: str | Sequence[str] | None = None,
     time: str | None = None,
@@ -101,13 +121,22 @@ def match_patterns(
     `match_time`; `match_rows`, an array of the match's rows, each with its `variable` and all columns but the key's;
     and `measures`, those of MATCH_RECOGNIZE as texts by their names. The rest is as with `match_pattern`; the cap is
     for each pattern.
+
+    With `patterns_from(…)` the patterns come from a topic, and the output has the `version` of each too: the offset of
+    its record. A record takes effect at the watermark of the micro-batch that reads it, for all rows after that, and
+    the patterns are kept with the state: a query that goes on has them. What a pattern has begun is dropped, and
+    counted, when it is changed, paused or removed. One that cannot be read, or has no `within`, does not run, which its
+    status says; the query goes on. Their conditions are evaluated over columns in Python, and every row waits for the
+    watermark whole.
     """
+    settings = _Settings(stragglers, most_partial, at_cap, timed_out, buckets)
+    if isinstance(patterns, StoredPatterns):
+        return lambda frame: _match_stored(frame, patterns.records, by, time, settings)
     if not patterns:
         raise BadOption("match_patterns has no pattern: write match_patterns({'name': pattern})")
     given = {name: _read(one) for name, one in sorted(patterns.items())}
     for one in given.values():
         one.compile(bounded=True)
-    settings = _Settings(stragglers, most_partial, at_cap, timed_out, buckets)
 
     def apply(frame: DataFrame) -> DataFrame:
         made = _Frame.of(frame, given, by, time, "match_patterns")
@@ -181,6 +210,10 @@ class _Frame:
         return cls(rows, keys, at, arrow_schema(rows))
 
     @property
+    def order(self) -> Ordered:
+        return Ordered(self.at.column, coordinates(self.schema.names)[1:])
+
+    @property
     def others(self) -> pa.Schema:
         """The columns besides the key."""
         return pa.schema([field for field in self.schema if field.name not in (*self.by, WINDOW_TIME)])
@@ -201,15 +234,13 @@ class _Frame:
         """What the patterns find, with their names in errors and in the output."""
         _check_names(self.by, shape)
         rows, watched = self._evaluated(programs, called, settings)
-        withins = [one.within_us for one in watched]
         operator = MatchPatterns(
             Fixed(tuple(watched)),
             shape,
-            Ordered(self.at.column, coordinates(self.schema.names)[1:]),
+            self.order,
             pa.schema([field for field in self.schema if field.name != WINDOW_TIME]),
             settings.choice,
             settings.timed_out,
-            None if None in withins else max(within for within in withins if within is not None),
             tuple((name, fingerprint(one.program)) for name, one in zip(names, watched, strict=True)),
         )
         found = over_keys(rows, self.by, lambda _: operator, settings.buckets, self.at.lag_us)
@@ -238,6 +269,36 @@ class _Frame:
         ]
         # It names the time, so that Spark does not take rows out before the watermark has seen them.
         return rows.where(" OR ".join([*tests, f"`{self.at.column}` IS NULL"])), watched
+
+
+def _match_stored(
+    frame: DataFrame, records: DataFrame, by: str | Sequence[str] | None, time: str | None, settings: _Settings
+) -> DataFrame:
+    made = _Frame.of(frame, {}, by, time, "match_patterns")
+    if not frame.isStreaming or not records.isStreaming:
+        raise BadField(
+            "patterns from a topic change while a query runs: read both with readStream, or give match_patterns the "
+            "patterns themselves"
+        )
+    shape = Several(made.others, has_versions=True, marks_timed_out=settings.timed_out)
+    _check_names(made.by, shape)
+    about = {IS_PATTERN: fn.lit(True), KEY: fn.col("key").cast("binary"), VALUE: fn.col("value").cast("binary"),
+             PARTITION: fn.col("partition").cast("int"), OFFSET: fn.col("offset").cast("bigint")}  # fmt: skip
+    told = records.select(*(column.alias(name) for name, column in about.items()))
+    rows = made.frame.withColumn(IS_PATTERN, fn.lit(False)).unionByName(told, allowMissingColumns=True)
+    schema = pa.schema([field for field in made.schema if field.name != WINDOW_TIME])
+    operator = MatchPatterns(
+        FromTopic(schema, settings.cap, made.by, made.at.column),
+        shape,
+        made.order,
+        schema,
+        settings.choice,
+        settings.timed_out,
+        (("columns of rows", ", ".join(schema.names)),),
+    )
+    found = over_keys(rows, made.by, lambda _: operator, settings.buckets, made.at.lag_us)
+    # No column carries the time on: how long a match may wait is said by patterns that are not known here.
+    return published(found, settings.choice, {})
 
 
 def published(found: DataFrame, choice: Stragglers, diagrams: Mapping[str, Any]) -> DataFrame:

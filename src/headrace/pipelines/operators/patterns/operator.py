@@ -11,15 +11,14 @@ are, and their key is not woken.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headrace.cep.automaton import ACCEPT, Automaton
-from headrace.cep.columnar import ColumnarProgram, Kept, Stepped
-from headrace.cep.tree import Contiguity, Skip
+from headrace.cep.columnar import Kept, Stepped
+from headrace.cep.stored import RUNNING
 from headrace.pipelines.keyed.operator import (
     FINAL_WATERMARK,
     NEVER,
@@ -37,10 +36,23 @@ from headrace.pipelines.keyed.operator import (
     Values,
     put_together,
 )
+from headrace.pipelines.keyed.packing import flags_of
 from headrace.pipelines.operators.grouping import Longs
 from headrace.pipelines.operators.patterns.counting import COUNTS, STATUS, Tally, count_all
-from headrace.pipelines.operators.patterns.packing import LONGS, TEXTS, Layout, Packed, Tables
-from headrace.pipelines.operators.patterns.shapes import UNNAMED, Named, Shape, Taken
+from headrace.pipelines.operators.patterns.packing import LONGS, TEXTS, Packed, Tables
+from headrace.pipelines.operators.patterns.shapes import Named, Shape, Taken
+from headrace.pipelines.operators.patterns.stored import (
+    CHANGES,
+    IS_PATTERN,
+    KEY,
+    OFFSET,
+    PARTITION,
+    PATTERNS,
+    VALUE,
+    FromTopic,
+    Record,
+)
+from headrace.pipelines.operators.patterns.watched import Watched
 from headrace.pipelines.operators.stragglers import Stragglers, aside_field, set_aside
 from headrace.pipelines.operators.times import some_rows, times_of
 
@@ -48,62 +60,14 @@ PARTIAL, TAKEN = "partial", "taken"
 PARTIAL_SCHEMA: Final = pa.schema(
     [("pattern", pa.int32()), ("until", pa.int64()), ("count", pa.int32()), ("longs", LONGS), ("texts", TEXTS)]
 )
+LOST: Final = "dropped with patterns"
+"""The counter of partial matches of patterns that were removed, changed or paused."""
+UNNAMED_RECORDS: Final = "records of patterns without a name"
 FOREVER: Final = 2**62
 """The time until which something is kept that does not expire."""
 _AT, _NUMBER = "(at)", "(number)"
 _SLOTS: Final = 32  # of a pattern's window: partial matches expire together, as many slots are counted
 _NOBODY: Final = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Watched:
-    """One pattern as it is stepped; `number` is what its state is known by."""
-
-    number: int
-    program: ColumnarProgram
-    called: Named = UNNAMED
-    mask: str = ""
-    """The column with the row predicates as bits; without one, they are evaluated here."""
-    facts: tuple[str, ...] = ()
-    since_us: int = -FOREVER
-    """Rows before this time are not looked at."""
-
-    @property
-    def within_us(self) -> int | None:
-        return self.program.automaton.tree.within_us
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.program.tables)
-
-    @property
-    def is_decided_by_time(self) -> bool:
-        """Whether a match may be complete, or a value forgotten, because time passes."""
-        automaton = self.program.automaton
-        ends = (edge for state in automaton.states for edge in state.edges if edge.target == ACCEPT)
-        return automaton.tree.distinct is not None or any(not edge.is_immediate for edge in ends)
-
-    @property
-    def lets_matches_wait(self) -> bool:
-        """Whether a match may have to wait until earlier attempts are decided."""
-        tree = self.program.automaton.tree
-        return (tree.chooses_one or tree.after.skip is not Skip.NONE) and not has_one_length(self.program.automaton)
-
-    @property
-    def keeps_keys(self) -> bool:
-        """Whether something is known of a key for ever: how many matches it had, that it had one, its last rows."""
-        program = self.program
-        once = program.automaton.tree.after.skip is Skip.TO_NONE
-        return once or program.keeps_numbers or program.automaton.back > 0 or self.within_us is None
-
-
-class Source(Protocol):
-    """Which patterns there are."""
-
-    @property
-    def common(self) -> tuple[Values, ...]: ...
-
-    def watched(self, state: State) -> Sequence[Watched]: ...
 
 
 @dataclass(frozen=True)
@@ -119,20 +83,8 @@ class Fixed:
     def watched(self, state: State) -> Sequence[Watched]:
         return self.patterns
 
-
-def has_one_length(automaton: Automaton) -> bool:
-    """Whether every match is so many rows that follow each other: then the earlier is always decided first."""
-    states = automaton.states
-    reached = {edge.target for edge in automaton.starts}
-    for _ in range(len(states)):
-        edges = [edge for state in reached for edge in states[state].edges]
-        ends = {any(edge.target == ACCEPT for edge in states[state].edges) for state in reached}
-        if len(ends) > 1 or any(edge.contiguity is not Contiguity.STRICT for edge in edges if edge.target != ACCEPT):
-            return False
-        if ends == {True}:
-            return all(edge.is_immediate for edge in edges)
-        reached = {edge.target for edge in edges}
-    return False
+    def others(self, state: State) -> list[Named]:
+        return []
 
 
 class _Rows(NamedTuple):
@@ -149,14 +101,12 @@ class _Rows(NamedTuple):
 class MatchPatterns:
     """The operator; its settings are checked where it is made."""
 
-    source: Source
+    source: Fixed | FromTopic
     shape: Shape
     order: Ordered
     rows: pa.Schema
     stragglers: Stragglers
     timed_out: bool
-    keep_us: int | None
-    """How long a row is kept that was taken; None: as long as a partial match has it."""
     parameters: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -178,6 +128,7 @@ class MatchPatterns:
             self.output,
             tables,
             Clock.EVENT,
+            IS_PATTERN if isinstance(self.source, FromTopic) else None,
             parameters=dict(self.parameters),
             ordered=self.order,
             common=(*COUNTS, *self.source.common),
@@ -186,18 +137,58 @@ class MatchPatterns:
     # --- calls
 
     def on_arrival(self, batch: Batch, state: State, times: Times) -> Changes:
-        """Rows that are late or have no time."""
+        """Rows that are late or have no time; and patterns."""
         at, has_time = times_of(batch.rows.column(self.order.time))
+        is_row = np.ones(len(batch), np.bool_)
+        if isinstance(self.source, FromTopic):
+            is_row = ~flags_of(batch.rows, IS_PATTERN)
         aside = set_aside(
             self.output,
             batch.key,
             batch.rows,
-            late=has_time,
-            timeless=~has_time,
+            late=has_time & is_row,
+            timeless=~has_time & is_row,
             window=(at, at),
             reached_us=times.watermark_us,
         )
-        return Changes(emit=aside)
+        if is_row.all():
+            return Changes(emit=aside)
+        assert isinstance(self.source, FromTopic)
+        return self._changed(self.source, batch, np.flatnonzero(~is_row), aside, state, times)
+
+    def _changed(
+        self, source: FromTopic, batch: Batch, places: Longs, aside: Keyed | None, state: State, times: Times
+    ) -> Changes:
+        """Other patterns: what those that are gone have begun is dropped."""
+        rows = batch.rows.select([PARTITION, OFFSET, KEY, VALUE]).take(pa.array(places)).to_pylist()
+        rows.sort(key=lambda row: (row[PARTITION], row[OFFSET]))
+        changed = source.changed([Record(row[KEY], row[VALUE], row[OFFSET]) for row in rows], state)
+        held = state.read(PARTIAL)
+        is_gone = np.isin(np.asarray(held.rows.column(0)), list(changed.gone))
+        touched = np.zeros(batch.keys.num_rows, np.bool_)
+        touched[held.key[is_gone]] = True
+        rest = _some(held, touched[held.key] & ~is_gone)
+        lost = np.flatnonzero(touched)
+        running = {one.number: one.called for one in changed.known if one.state == RUNNING}
+        others = [one.called for one in changed.known if one.state != RUNNING]
+        count = state.count(CHANGES) + changed.records
+        counted = count_all(running, others, count, Tally(batch.keys.num_rows), batch.keys, state, times, 0)
+        stored = changed.stored()
+        dropped = int(np.asarray(held.rows.column(2))[is_gone].sum())
+        return Changes(
+            emit=put_together(aside, self._with_status(counted.status)),
+            put={PARTIAL: rest, **counted.put, **({PATTERNS: stored} if len(stored) else {})},
+            delete={
+                PARTIAL: np.setdiff1d(lost, rest.key),
+                **counted.delete,
+                **({} if len(stored) else {PATTERNS: np.zeros(1, np.int64)}),
+            },
+            counts={
+                CHANGES: changed.records,
+                "dropped with patterns": dropped,
+                "patterns without name": changed.unnamed,
+            },
+        )
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Rows that the watermark has passed."""
@@ -206,15 +197,22 @@ class MatchPatterns:
         rows = _Rows(ends, batch.number + np.arange(len(batch)), at, batch.rows, batch.number)
         changes = self._stepped(rows, batch.keys, state, times)
         # Of a key that is to be woken at this very watermark, the rows are still asked for.
-        expire = {} if self.keep_us is None else {TAKEN: int(at.min()) - self.keep_us}
+        keep_us = self._keep_us(state)
+        expire = {} if keep_us is None else {TAKEN: int(at.min()) - keep_us}
         return replace(changes, expire={**expire, PARTIAL: times.watermark_us + 1})
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         """Times that decide something."""
         none = np.zeros(len(due), np.int64)
         changes = self._stepped(_Rows(none, _NOBODY, _NOBODY, None, FOREVER), due.keys, state, times)
-        expire = {} if self.keep_us is None else {TAKEN: times.watermark_us - self.keep_us + 1}
+        keep_us = self._keep_us(state)
+        expire = {} if keep_us is None else {TAKEN: times.watermark_us - keep_us + 1}
         return replace(changes, expire={**expire, PARTIAL: times.watermark_us + 1})
+
+    def _keep_us(self, state: State) -> int | None:
+        """How long a row is kept that was taken; None: as long as a partial match has it."""
+        withins = [one.within_us for one in self.source.watched(state)]
+        return None if None in withins else max((within for within in withins if within is not None), default=0)
 
     # --- stepping
 
@@ -223,7 +221,7 @@ class MatchPatterns:
         patterns = self.source.watched(state)
         held = state.read(PARTIAL)
         tally = Tally(count)
-        partial, stepped, timers = [], [], np.full(count, NEVER, np.int64)
+        partial, stepped, taken_by, timers = [], [], [_NOBODY], np.full(count, NEVER, np.int64)
         number = np.asarray(held.rows.column(0), np.int64)
         tally.was(number, np.asarray(held.rows.column(1)), np.asarray(held.rows.column(2), np.int64))
         for watched in patterns:
@@ -231,6 +229,7 @@ class MatchPatterns:
             done = self._step(watched, mine, count, rows, times)
             stepped.append((watched, done))
             tables = watched.program.to_tables(done.kept)
+            taken_by.append(np.asarray(tables["nodes"][1].column("row")))
             wanted = self._timers(watched, done.kept, tables)
             timers = np.minimum(timers, wanted)
             partial.append(self._packed(watched, done.kept, tables, wanted, times, tally))
@@ -239,13 +238,15 @@ class MatchPatterns:
         keeps = np.zeros(count, np.bool_)
         keeps[put.key] = True
         had = np.unique(held.key)
-        taken = self._taken(rows, stepped, state, keeps, had)
+        taken = self._taken(rows, np.concatenate(taken_by), state, keeps, had)
         before = np.full(count, NEVER, np.int64)
         if rows.rows is not None and any(self._wakes(watched) for watched in patterns):
             before = state.timers(Clock.EVENT)
         changed = np.flatnonzero(before != timers)
-        counted = count_all({one.number: one.called for one in patterns}, tally, keys, state, times, len(rows.numbers))
-        lost = {PARTIAL: had[~keeps[had]], **({} if self.keep_us is not None else {TAKEN: had})}
+        names = {one.number: one.called for one in patterns}
+        others, changes = self.source.others(state), state.count(CHANGES)
+        counted = count_all(names, others, changes, tally, keys, state, times, len(rows.numbers))
+        lost = {PARTIAL: had[~keeps[had]], **({TAKEN: had} if self._keep_us(state) is None else {})}
         return Changes(
             emit=put_together(*self._shown(rows, stepped, state), self._with_status(counted.status)),
             put={PARTIAL: put, **counted.put},
@@ -262,10 +263,6 @@ class MatchPatterns:
         is_final = times.watermark_us >= FINAL_WATERMARK
         ends, numbers, at = rows.ends, rows.numbers, rows.at_us
         given = rows.rows
-        if given is not None and watched.since_us > -FOREVER and (later := at >= watched.since_us).sum() < len(at):
-            places = np.flatnonzero(later)
-            ends = np.append(0, np.cumsum(later))[ends]
-            numbers, at, given = numbers[places], at[places], given.take(pa.array(places))
         facts = None
         if given is None:
             masks = _NOBODY
@@ -315,19 +312,10 @@ class MatchPatterns:
 
     # --- the rows that were taken
 
-    def _taken(
-        self,
-        rows: _Rows,
-        stepped: Sequence[tuple[Watched, Stepped]],
-        state: State,
-        keeps: NDArray[np.bool_],
-        had: Longs,
-    ) -> Keyed | None:
-        """Rows of this call that a partial match holds; where they do not go by time, all that are held."""
-        held = [done.kept.held_rows() for _, done in stepped]
+    def _taken(self, rows: _Rows, held: Longs, state: State, keeps: NDArray[np.bool_], had: Longs) -> Keyed | None:
+        """Rows of this call that a partial match holds, by `held`; where they do not go by time, all of those."""
         is_held = np.zeros(len(rows.numbers), np.bool_)
-        for _, numbers in held:
-            is_held[numbers[numbers >= rows.first] - rows.first] = True
+        is_held[held[held >= rows.first] - rows.first] = True
         places = np.flatnonzero(is_held)
         fresh = None
         if len(places):
@@ -336,11 +324,10 @@ class MatchPatterns:
             carried = some_rows(rows.rows, places).select(self.carried.names)
             columns = [pa.array(rows.at_us[places]), pa.array(rows.numbers[places]), *carried.columns]
             fresh = Keyed(key, pa.RecordBatch.from_arrays(columns, schema=self.taken_schema))
-        if self.keep_us is not None or not keeps[had].any():
+        if self._keep_us(state) is not None or not keeps[had].any():
             return fresh
         before = state.read(TAKEN, had[keeps[had]])
-        wanted = np.unique(np.concatenate([numbers for _, numbers in held]))
-        return put_together(_some(before, np.isin(np.asarray(before.rows.column(_NUMBER)), wanted)), fresh)
+        return put_together(_some(before, np.isin(np.asarray(before.rows.column(_NUMBER)), held)), fresh)
 
     def _shown(self, rows: _Rows, stepped: Sequence[tuple[Watched, Stepped]], state: State) -> list[Keyed]:
         """What matches, and partial ones whose time was over, look like."""

@@ -43,6 +43,10 @@ class Named:
 
     name: str = ""
     version: str | None = None
+    state: str = "running"
+    problem: str | None = None
+    text: str | None = None
+    """As it came from a topic."""
 
 
 UNNAMED: Final = Named()
