@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headrace.cep import Pattern
+from headrace.cep.pictures.diagram import as_json
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
@@ -21,6 +23,7 @@ from headrace.connect.capture.settings import from_section as capture_of
 from headrace.connect.sync.runner import run_all
 from headrace.connect.sync.settings import from_section as sync_of
 from headrace.model import TopicPartition
+from headrace.pipelines.jobs.patterns import KeyPartial, PatternProgress
 from headrace.pipelines.jobs.progress import Progress, SourceProgress, Written
 from headrace.pipelines.jobs.publish import ProgressTopic
 from headrace.status import PROGRESS
@@ -102,6 +105,14 @@ def report(job: str, batch: int, rows: int, topic: str, offset: int, writes: Wri
     return Progress(job, "out", batch, rows=rows, sources=(source,), writes=writes, **(told | facts))  # type: ignore[arg-type]
 
 
+def refunds(batch: int) -> PatternProgress:
+    """A pattern that a job looks for."""
+    pattern = Pattern.begin("order", "cents > 2000").followed_by("refund", "cents < 0").within("1 hour")
+    keys = (KeyPartial("c7", 4), KeyPartial("c12", 2))
+    diagram = as_json(pattern.compile())
+    return PatternProgress("refunds", None, "running", None, batch // 5, 3 * batch, 0, 40 + batch % 7, 1, keys, diagram)
+
+
 def write_reports(cluster: Cluster, batches: range = range(60)) -> None:
     """Two jobs that read the orders: one keeps state and writes a topic, one writes a table."""
     rng = random.Random(7)
@@ -113,7 +124,17 @@ def write_reports(cluster: Cluster, batches: range = range(60)) -> None:
     for batch in batches:
         at_ms = int(time.time() * 1000) - (batches[-1] - batch) * 2000
         for told in (
-            report("revenue", batch, 700 + rng.randrange(600), "orders", 4_000, sums, **broken),
+            report(
+                "revenue",
+                batch,
+                700 + rng.randrange(600),
+                "orders",
+                4_000,
+                sums,
+                patterns=(refunds(batch),),
+                events_matched=900 * batch,
+                **broken,
+            ),
             report("enrich", batch, 300 + rng.randrange(200), "orders", 4_900, table, **bare),
         ):
             writer.add(NewRecord(told.job.encode(), json.dumps(told.as_json()).encode(), at_ms))
