@@ -54,6 +54,8 @@ from headrace.places import Place, whole
 FUNCTIONS: Final = ("within", "box", "nested")
 _ENDS_WORD: Final = frozenset('()[]{}"^~:')
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
+_SPACE: Final = re.compile(r"\s*")
+_PLAIN: Final = re.compile(r'[^\s()\[\]{}"^~:\\*?]+')
 _NAME: Final = re.compile(r"[A-Za-z_]+(?=\()")
 _HIGHEST_BOOST: Final = 1e6
 _DEEPEST: Final = 48
@@ -271,6 +273,10 @@ class _Parser:
         parts, letters = list[str | Wild](), list[str]()
         text, end = self._text, len(self._text)
         while self._at < end:
+            if plain := _PLAIN.match(text, self._at):
+                letters.append(plain[0])
+                self._at = plain.end()
+                continue
             letter = text[self._at]
             if letter == "\\":
                 letters.append(self._escaped())
@@ -446,8 +452,8 @@ class _Parser:
 
     def _skip(self) -> int:
         """Past white space; where that is."""
-        while self._at < len(self._text) and self._text[self._at].isspace():
-            self._at += 1
+        found = _SPACE.match(self._text, self._at)
+        self._at = found.end() if found else self._at
         return self._at
 
     def _take(self, letter: str) -> bool:
