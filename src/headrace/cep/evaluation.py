@@ -206,7 +206,21 @@ def rows_of(last: Taken, variables: frozenset[str] | None) -> Iterator[Taken]:
 
 
 def _compile_at(at: At) -> Evaluate:
-    of, offset, back = compile_expression(at.of), at.offset, at.back
+    of, offset, back, variables = compile_expression(at.of), at.offset, at.back, at.variables
+    if at.end is End.LAST and not back and variables is not None:
+        # The commonest, without a generator.
+        def find_last(last: Taken) -> Any:
+            row: Taken | None = last
+            left = offset
+            while row is not None:
+                if row.variable in variables:
+                    if not left:
+                        return of(row)
+                    left -= 1
+                row = row.parent
+            return None
+
+        return find_last
 
     def find(row: Taken) -> Any:
         mine = rows_of(row, at.variables)
@@ -228,12 +242,22 @@ def _compile_at(at: At) -> Evaluate:
 def _compile_aggregate(aggregate: Aggregate) -> Evaluate:
     name = aggregate.name
     of = None if aggregate.of is None else compile_expression(aggregate.of)
-    add = STRICT["+"]
+    add, variables = STRICT["+"], aggregate.variables
+    if of is None:
+
+        def count(last: Taken) -> int:
+            row: Taken | None = last
+            counted = 0
+            while row is not None:
+                if variables is None or row.variable in variables:
+                    counted += 1
+                row = row.parent
+            return counted
+
+        return count
 
     def compute(row: Taken) -> Any:
-        mine = rows_of(row, aggregate.variables)
-        if of is None:
-            return sum(1 for _ in mine)
+        mine = rows_of(row, variables)
         found = [value for one in mine if (value := of(one)) is not None]
         found.reverse()  # sums of fractions depend on the order
         if aggregate.is_distinct:
