@@ -10,6 +10,7 @@ that names the query, and says nothing of any other.
 """
 
 import json
+import sys
 from collections.abc import Mapping as Map
 from dataclasses import dataclass
 from typing import Any, Final
@@ -110,14 +111,15 @@ def from_parts(query_id: str, parts: Map[str, Any]) -> StoredQuery:
     except InvalidDuration as error:
         raise InvalidStoredQuery(str(error)) from None
     boost = parts.get("boost", 1.0)
+    mapping, owner = (_shared(parts.get(name, usual)) for name, usual in (("mapping", "default"), ("owner", "")))
     return StoredQuery(
         query_id,
         parts["query"],
-        parts.get("mapping", "default"),
+        mapping,
         _texts(what, "fields", parts.get("fields", [])),
         parts.get("words") == "all",
         _texts(what, "tags", parts.get("tags", [])),
-        parts.get("owner", ""),
+        owner,
         float(boost) if isinstance(boost, int) and not isinstance(boost, bool) else boost,
         parts.get("paused", False),
         parts.get("version", 1),
@@ -128,7 +130,12 @@ def from_parts(query_id: str, parts: Map[str, Any]) -> StoredQuery:
 def _texts(what: str, name: str, given: object) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(each, str) and each for each in given):
         raise InvalidStoredQuery(f"{what}: {name!r} is a list of texts")
-    return tuple(given)
+    return tuple(map(_shared, given))
+
+
+def _shared(text: Any) -> Any:
+    """Of texts that many queries have, one is kept; what is not a text is refused later."""
+    return sys.intern(text) if isinstance(text, str) else text
 
 
 def _check(stored: StoredQuery) -> None:

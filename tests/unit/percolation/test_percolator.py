@@ -151,3 +151,37 @@ def test_why_a_document_does_not_match():
         "asks": "title has 'fast car'",
         "has": "its words are there, 2 out of place",
     }
+
+
+def test_a_batch_has_the_hits_of_its_rows():
+    pyarrow = pytest.importorskip("pyarrow")
+    held = percolator()
+    held.add("fast", "title:fast", boost=3)
+    held.add("gone", "title:fast")
+    held.remove("gone")
+    held.add("either", 'title:"red car" OR price:>5')
+    held.add("not", "-title:fast", paused=True)
+    rows = [{"title": "Fast red cars", "price": 9}, {"title": "slow", "price": 1}, {"title": None, "price": 7}]
+    batch = pyarrow.RecordBatch.from_pylist(rows)
+    found = held.percolate_batch(batch)
+    assert [
+        (row, held.numbered(number).id, score)
+        for row, number, score in zip(found.rows.tolist(), found.numbers.tolist(), found.scores.tolist(), strict=True)
+    ] == [(0, "fast", 1.0), (0, "either", 2.0), (2, "either", 1.0)]
+    assert found.refused == ()
+    assert [ids(hits) for hits in held.percolate_many(rows)] == [["either", "fast"], [], ["either"]]
+
+
+def test_numbers_are_given_again():
+    held = percolator()
+    for turn in range(50):
+        held.add("a", f"title:w{turn}")
+        assert ids(held.percolate({"title": f"w{turn}"})) == ["a"]
+        held.change("a", text=f"title:x{turn}")
+        assert held.percolate({"title": f"w{turn}"}) == []
+        held.remove("a")
+    with pytest.raises(UnknownQuery):
+        held.numbered(0)
+    held.add("a", "title:a")
+    held.add("b", "title:b")
+    assert {held.numbered(number).id for number in (0, 1)} == {"a", "b"}
