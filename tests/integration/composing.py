@@ -20,6 +20,7 @@ from pyspark.sql import functions as fn
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators import (
     appended,
+    batches,
     compare,
     correct,
     correct_clock,
@@ -27,12 +28,16 @@ from headrace.pipelines.operators import (
     distinct_changes,
     enrich,
     event_time,
+    ewma,
+    first_rows,
+    flag_anomalies,
     group_changes,
     hopping,
     join_streams,
     join_tables,
     join_windows,
     on_time,
+    rolling,
     row_versions,
     sessions,
     side_output,
@@ -306,6 +311,10 @@ STEPS = [
     Step(
         "sliding, correct", lambda f, _: f.transform(sliding("45 seconds", stragglers=correct("5 s"), **_TOTAL)), SLID
     ),
+    Step("rolling", lambda f, _: f.transform(rolling(10_000, within="45 seconds", **_TOTAL)), SLID),
+    Step("batches", lambda f, _: f.transform(batches(1, **_TOTAL)), _IDENTITY),
+    Step("first_rows", lambda f, _: f.transform(first_rows(10_000, by="shop")), _IDENTITY),
+    Step("flag_anomalies", lambda f, _: f.transform(flag_anomalies("value", ewma("1 minute"), by="shop")), _IDENTITY),
     Step("sessions", lambda f, _: f.transform(sessions("20500 ms", **_TOTAL)), SESSIONS),
     Step("sessions, maximum", lambda f, _: f.transform(sessions("20500 ms", maximum="9 hours", **_TOTAL)), SESSIONS),
     Step("compare", _compared,
@@ -364,20 +373,36 @@ _JOINS = (
     "join_streams", "join_streams, left", "join_streams, full", "join_streams, side_output", "join_streams of windows",
     "join_windows",
 )  # fmt: skip
-_WINDOWS = ("tumbling", "tumbling, side_output", "hopping", "sliding", "sessions", "sessions, maximum")
+_WINDOWS = ("tumbling", "tumbling, side_output", "hopping", "sliding", "sessions", "sessions, maximum", "batches",
+)  # fmt: skip
 _CORRECTED = ("tumbling, correct", "sliding, correct")
 ROWS = {
-    "`tumbling`, `hopping`, `sessions`, `sliding`": _WINDOWS,
+    "`tumbling`, `hopping`, `sessions`, `sliding`, `batches`": _WINDOWS,
     "… with `correct`": _CORRECTED,
     "… with `early`": ("tumbling, early",),
     "… with `wall_clock`": ("tumbling, wall_clock",),
     "`join_streams`, `join_windows`": _JOINS,
-    "`enrich`, `correct_clock`, `deduplicate`": ("enrich, as_of", "enrich", "correct_clock", "deduplicate"),
+    "`enrich`, `correct_clock`, `deduplicate`, `rolling`, `first_rows`, `flag_anomalies`": (
+        "enrich, as_of",
+        "enrich",
+        "correct_clock",
+        "deduplicate",
+        "first_rows",
+        "flag_anomalies",
+    ),
     "`compare`": ("compare",),
     "`table_changes`, `join_tables`, `group_changes`, `distinct_changes`": _TABLES,
 }
 COLUMNS = {
-    "windows, `deduplicate`": (*_WINDOWS, *_CORRECTED, "tumbling, early", "tumbling, wall_clock", "deduplicate"),
+    "windows, `deduplicate`, `rolling`, `batches`, `first_rows`, `flag_anomalies`": (
+        *_WINDOWS,
+        *_CORRECTED,
+        "tumbling, early",
+        "tumbling, wall_clock",
+        "deduplicate",
+        "first_rows",
+        "flag_anomalies",
+    ),
     "`join_streams`, `join_windows`": _JOINS,
     "`enrich`, `as_of`": ("enrich, as_of",),
     "`enrich`": ("enrich",),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators import ewma, robust, seasonal
-from headrace.pipelines.operators.errors import BadAggregate, BadWindow
+from headrace.pipelines.operators.errors import BadAggregate, BadField, BadWindow
 from headrace.pipelines.operators.ordered.anomalies.flags import Flags, flag_anomalies
 from headrace.pipelines.operators.ordered.batches import Batches, batches
 from headrace.pipelines.operators.ordered.first_rows import FirstRows, first_rows
@@ -77,7 +77,7 @@ def test_rolling(found: list[Event], run: Run, rows: int, within: int | None) ->
     step = Rolling(rows, within, ("s",), AGGREGATES, MODEL)
     out = emitted(in_order(step), found, run, honest(found, run), is_left=within is None)
     shown = [
-        (row["k"], us(row["window_start"]), us(row["window_end"]), row["s"], *(row[name] for name in AGGREGATES))
+        (row["k"], us(row["since"]), us(row["window_end"]), row["s"], *(row[name] for name in AGGREGATES))
         for row in out
     ]
     expected = []
@@ -251,6 +251,7 @@ def test_late_rows_are_set_aside_and_the_others_are_as_without_them(
     [
         (lambda: rolling(0, n=agg.count()), "rolling of rows=0: write a whole number"),
         (lambda: rolling(3), "computes nothing"),
+        (lambda: rolling(3, since=agg.count()), "adds a column 'since'"),
         (lambda: rolling(3, n=agg.count(), stragglers=correct("1 hour")), "goes by the order of rows"),
         (lambda: batches(n=agg.count()), "batches have no end"),
         (lambda: batches(True, n=agg.count()), "rows=True"),
@@ -267,5 +268,5 @@ def test_late_rows_are_set_aside_and_the_others_are_as_without_them(
     ],
 )
 def test_bad_arguments_get_a_sentence(made: Any, said: str) -> None:
-    with pytest.raises((BadWindow, BadAggregate), match=said):
+    with pytest.raises((BadWindow, BadAggregate, BadField), match=said):
         made()

@@ -1,8 +1,10 @@
 """`top_rows`, `ranked`, `latest`: the first rows of a window or of a group, as rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.types import ArrayType, StructType
@@ -12,11 +14,14 @@ from headrace.pipelines.operators.aggregation.heads import RANK_FIELD
 from headrace.pipelines.operators.aggregation.ordering import RANK
 from headrace.pipelines.operators.aggregation.top_n import top_n
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
-from headrace.pipelines.operators.frames import Transform
+from headrace.pipelines.operators.frames import Transform, arrow_schema, over_keys
 from headrace.pipelines.operators.tables.appended import appended
 from headrace.pipelines.operators.tables.form import NAMES, WEIGHT, row_names
 from headrace.pipelines.operators.tables.groups.changes import group_changes
+from headrace.pipelines.operators.time_marks import given_again, time_mark
+from headrace.pipelines.operators.windows.corrected_ranks import CorrectedRanks
 from headrace.pipelines.operators.windows.fixed import EDGES, per_window
+from headrace.pipelines.operators.windows.results import RETRACTED, REVISION
 
 _TOP = "(top)"
 
@@ -63,7 +68,8 @@ def top_rows(
 
     `ties` is as SQL ranks: `"rank"`, the default, and `"dense_rank"` give equal rows the same rank, so there may be
     more than `n`; `"row_number"` decides between equal ones by their other columns. `where` is a condition on rows.
-    The order is as with `top_n`.
+    The order is as with `top_n`. Behind a window with `correct(…)` the ranks are corrected as well: rows have
+    `revision` and `retracted`, and a row that is no longer among the first, or has another rank, is retracted.
     """
     keys = as_names(by)
 
@@ -75,6 +81,8 @@ def top_rows(
                 "top_rows ranks the rows of a window or of a table, and these have neither window_start and window_end "
                 f"nor {WEIGHT}: write it behind a window, or .transform(appended()) before it to rank all rows so far"
             )
+        if not is_table and set(given_again(frame).items()) == {(RETRACTED, RETRACTED)}:
+            return _corrected(frame, n, order_by, keys, ties, where, buckets)
         names = row_names(frame.columns)
         group = keys if is_table else tuple(name for name in names if name in keys or name in EDGES)
         others = [name for name in names if name not in group]
@@ -87,6 +95,37 @@ def top_rows(
         return found.select(*(f"`{name}`" for name in [*names, RANK_FIELD.name, *form]))
 
     return apply
+
+
+def _corrected(
+    frame: DataFrame,
+    n: int,
+    order_by: str | Sequence[str],
+    keys: tuple[str, ...],
+    ties: str,
+    where: Where,
+    buckets: int | None,
+) -> DataFrame:
+    """Ranks of results that are corrected, for as long as they are."""
+    names = [name for name in frame.columns if name not in (REVISION, RETRACTED)]
+    group = [name for name in names if name in keys or name in EDGES]
+    columns = tuple(name for name in names if name not in group)
+    top = top_n(n, order_by, *columns, ties=ties)
+    rows = frame if where is None else frame.where(where)
+    require([name for name, _ in top.order], columns, "order_by in top_rows,")
+    top.state(pa.struct([arrow_schema(frame).field(name) for name in top.names]))
+    mark = time_mark(frame, "window_end")
+    if mark is None:
+        raise BadWindow("top_rows goes by window_end of results that are corrected: keep the column as it was")
+    found = over_keys(
+        rows.select(*(f"`{name}`" for name in [*names, RETRACTED])),
+        group,
+        lambda schema: CorrectedRanks(n, top.order, ties, columns, schema),
+        buckets,
+        mark.lag_us,
+    )
+    found = found.select(*(f"`{name}`" for name in [*names, RANK_FIELD.name, REVISION, RETRACTED]))
+    return found.transform(replace(mark, again=(RETRACTED,)).put)
 
 
 def latest(by: str | Sequence[str], order: str | Sequence[str], *, buckets: int | None = None) -> Transform:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from headrace.pipelines.keyed.operator import NEVER, Keyed, Rows, State, Table
 from headrace.pipelines.operators.aggregation.algebra import Aggregate
 from headrace.pipelines.operators.aggregation.fold import Fold, fold
-from headrace.pipelines.operators.errors import BadWindow, as_names, require
+from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform
 from headrace.pipelines.operators.grouping import Longs, find, highest, sort_rows
 from headrace.pipelines.operators.ordered.in_order import Ready, Stepped, check_stragglers, put_in_order
@@ -24,6 +24,7 @@ from headrace.pipelines.operators.times import EARLIEST, TIMESTAMP, Interval, in
 from headrace.pipelines.operators.windows.windowing import read_keywords
 
 _MOST_ROWS = 1_000_000
+_SINCE = "since"
 
 
 def rolling(
@@ -41,7 +42,7 @@ def rolling(
 
     With `within="1 hour"` only of those that are not more than an hour before it; then a key that falls silent is
     forgotten, and otherwise its last rows are kept. One row comes out for each that goes in, with the columns `keep` of
-    it, `window_start`, the time of the first of the rows, and `window_end`, its own time; it comes when the watermark
+    it, `since`, the time of the first of the rows, and `window_end`, its own time; it comes when the watermark
     has reached it. Among rows of the same time the order is by what is in them, so that nothing depends on how they
     came. For all rows of an interval, however many: `sliding`.
     """
@@ -50,6 +51,8 @@ def rolling(
     chosen = read_keywords("rolling", by=by, time=time, stragglers=stragglers, early=None, wall_clock=None,
                            buckets=buckets, aggregates=aggregates)  # fmt: skip
     check_stragglers(chosen.stragglers, "rolling")
+    if _SINCE in chosen.aggregates or _SINCE in (*chosen.by, *as_names(keep)):
+        raise BadField(f"rolling adds a column {_SINCE!r}, and there is one already: choose another name")
     kept = tuple(name for name in as_names(keep) if name not in chosen.by)
 
     def apply(frame: DataFrame) -> DataFrame:
@@ -105,7 +108,7 @@ class Rolling:
 
     @property
     def output(self) -> pa.Schema:
-        edges = [pa.field("window_start", TIMESTAMP), pa.field("window_end", TIMESTAMP)]
+        edges = [pa.field(_SINCE, TIMESTAMP), pa.field("window_end", TIMESTAMP)]
         return pa.schema([*(self.rows.field(name) for name in self.keep), *edges, *self.fold.results])
 
     def run(self, ready: Ready, state: State) -> Stepped:
