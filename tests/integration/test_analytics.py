@@ -28,6 +28,7 @@ from headrace.pipelines.operators import (
     seasonal,
     side_output,
     sliding,
+    top_rows,
     tumbling,
 )
 from headrace.pipelines.operators.errors import BadAggregate, BadField, BadTime
@@ -76,6 +77,9 @@ OPERATORS = {
                        users=agg.approx_count_distinct("user")),
     "rolling": rolling(5, **K, keep=["user", "x"], within="1 minute", mean=agg.avg("x"), slope=agg.slope("x")),
     "batches": batches(7, **K, n=agg.count(), best=agg.max("x")),
+    "top": lambda frame: frame.transform(
+        tumbling("20 seconds", **K, n=agg.count(), stragglers=correct("1 hour"))
+    ).transform(top_rows(1, "-n", buckets=2)),
     "first_rows": first_rows(3, **K),
     "ewma": flag_anomalies("x", ewma("30 seconds"), **K),
     "robust": flag_anomalies("x", robust(20, within="2 minutes"), **K, stragglers=side_output()),
@@ -142,6 +146,12 @@ def test_a_rate_reads_0(bounded: dict[str, list[dict[str, Any]]]) -> None:
     listed = Counter((row["k"], row["n"] > 0) for row in bounded["listed"])
     assert listed["a", True] + listed["a", False] == listed["z", False] == 90
     assert listed["b", False] == listed["z", True] == 0
+    most = Counter({(each["k"], seconds(each["at"]) // 20 * 20): 0 for each in EVENTS})
+    most.update((each["k"], seconds(each["at"]) // 20 * 20) for each in EVENTS)
+    best = {start: max(n for (_, other), n in most.items() if other == start) for _, start in most}
+    assert {(row["k"], seconds(row["window_start"]), row["n"]) for row in bounded["top"]} == {
+        (key, start, n) for (key, start), n in most.items() if n == best[start]
+    }
     corrected = [{**row, "revision": None, "retracted": None} for row in bounded["corrected"]]
     assert {(row["k"], row["window_start"], row["n"]) for row in corrected} == {
         (row["k"], row["window_start"], row["n"]) for row in bounded["empty"]
