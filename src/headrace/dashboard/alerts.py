@@ -22,7 +22,7 @@ from headrace.dashboard.reports import Jobs, Statuses
 from headrace.dashboard.snapshot import Snapshot
 from headrace.dead_letters import in_words
 from headrace.queues.overview import Letters
-from headrace.status import BATCHES_SILENT_AFTER_MS, CAPTURES, DERIVED, EVENTS, FAILED, PIPELINES, VIEWS
+from headrace.status import BATCHES_SILENT_AFTER_MS, CAPTURES, DERIVED, EVENTS, FAILED, GATEWAYS, PIPELINES, VIEWS
 
 _ALMOST = 0.995  # closer to the writers' pace than anybody can measure in a minute
 _SHORTEST_MS = 1000  # of looking: less says nothing about a pace
@@ -75,7 +75,14 @@ GROWING_MS = 30_000  # how long a lag has to grow before it is worth a word
 OLD_MS = 15 * 60_000  # how long a message may wait in a queue that somebody works on before it is worth a word
 SMALL_LAG = 100  # records: below, growing means little
 MAX_ALERTS = 200
-_PAGES = {CAPTURES: "/changes", DERIVED: "/derived", VIEWS: "/views", PIPELINES: "/pipelines", EVENTS: "/events"}
+_PAGES = {
+    CAPTURES: "/changes",
+    DERIVED: "/derived",
+    VIEWS: "/views",
+    PIPELINES: "/pipelines",
+    EVENTS: "/events",
+    GATEWAYS: "/topics",
+}
 
 
 class Severity(IntEnum):

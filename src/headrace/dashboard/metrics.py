@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.dashboard.snapshot import Snapshot
 from headrace.dashboard.watch import State
-from headrace.status import CAPTURES, DERIVED, EVENTS, PIPELINES, VIEWS
+from headrace.status import CAPTURES, DERIVED, EVENTS, GATEWAYS, PIPELINES, VIEWS
 from headrace.telemetry.metrics import (
     GAUGE,
     GROUP_LAG,
@@ -24,7 +24,14 @@ from headrace.telemetry.metrics import (
 )
 
 MOST_SERIES: Final = 500
-_KINDS: Final = {CAPTURES: "capture", DERIVED: "derived", PIPELINES: "pipeline", VIEWS: "view", EVENTS: "events"}
+_KINDS: Final = {
+    CAPTURES: "capture",
+    DERIVED: "derived",
+    PIPELINES: "pipeline",
+    VIEWS: "view",
+    EVENTS: "events",
+    GATEWAYS: "gateway",
+}
 _PART: Final = ("kind", "name")
 
 SEEN = Family("headrace_cluster_seen", GAUGE, "1 if the cluster answered when it was looked at last.")
