@@ -110,8 +110,8 @@ WORDS = st.sampled_from("abc")
 
 @given(
     terms=st.lists(st.tuples(WORDS, st.integers(1, 2)), min_size=2, max_size=5),
-    words=st.lists(st.sampled_from("abcd"), max_size=9),
-    slop=st.integers(0, 6),
+    words=st.lists(st.sampled_from("abcddddddd"), max_size=30),
+    slop=st.integers(0, 9),
 )
 @examples(3_000)
 def test_a_phrase_matches_as_it_is_defined(terms, words, slop):
@@ -217,7 +217,13 @@ def test_a_percolator_has_the_hits_of_the_queries_that_stand(texts, steps, value
         ]
         for document in (read_document(value, MAPPING) for value in values)
     ]
-    assert [[hit.id for hit in hits] for hits in held.percolate_many(values)] == expected
+    found = held.percolate_many(values)
+    assert [[hit.id for hit in hits] for hits in found] == expected
+    for hits, value in zip(found, values, strict=True):
+        document = read_document(value, MAPPING)
+        for hit in hits:
+            query = read_query(standing[hit.id][0], MAPPING)
+            assert (hit.score, hit.highlights) == (score(query, document), highlights(query, document))
 
 
 def test_the_generated_queries_match_some_documents():

@@ -7,7 +7,7 @@ of other documents (no frequencies): the same document scores the same whatever 
 What always holds: a query matches exactly if it has a score; highlights are of clauses that match, and of words only.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -216,13 +216,7 @@ def phrase_positions(phrase: Phrase, positions: Mapping[str, Sequence[int]]) -> 
         wanted.setdefault(term.text, []).append(term.position)
     if any(text not in positions for text in wanted):
         return
-    if phrase.slop == 0:
-        # All differences are equal, so those of the rarest word are enough.
-        rarest = min(wanted, key=lambda text: len(positions[text]))
-        starts = {at - wanted[rarest][0] for at in positions[rarest]}
-    else:
-        starts = {at - offset for text, offsets in wanted.items() for offset in offsets for at in positions[text]}
-    for start in sorted(starts):
+    for start in sorted(_lowest_differences(phrase.slop, wanted, positions)):
         taken = list[int]()
         for text, offsets in wanted.items():
             # The same word several times takes as many positions: the earliest that is left serves each, since the
@@ -239,6 +233,25 @@ def phrase_positions(phrase: Phrase, positions: Mapping[str, Sequence[int]]) -> 
             break
         else:
             yield tuple(sorted(taken))
+
+
+def _lowest_differences(
+    slop: int, wanted: Mapping[str, Sequence[int]], positions: Mapping[str, Sequence[int]]
+) -> set[int]:
+    """Those that a match may have: of any word of the phrase, near one of its rarest."""
+    rarest = min(wanted, key=lambda text: len(positions[text]))
+    near = [at - wanted[rarest][0] for at in positions[rarest]]
+    if slop == 0:
+        return set(near)
+    terms = [(positions[text], offset) for text, offsets in wanted.items() for offset in offsets]
+    if len(near) * (slop + 1) > max(map(len, positions.values())):
+        return {at - offset for there, offset in terms for at in there}
+    return {
+        there[index] - offset
+        for last in near
+        for there, offset in terms
+        for index in range(bisect_left(there, last - slop + offset), bisect_right(there, last + offset))
+    }
 
 
 # --- highlights
