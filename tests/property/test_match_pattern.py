@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from headrace.cep import Pattern
 from headrace.cep.automaton import Automaton
 from headrace.cep.checking import check
 from headrace.cep.columnar import ColumnarProgram, NotColumnar
@@ -139,3 +140,33 @@ def test_what_is_kept_is_what_dictionaries_keep(
         feed(stream, rows, list(range(len(rows))), where)
     assert both[0].matches == both[1].matches
     assert both[0].timed_out == both[1].timed_out
+
+
+@examples(150)
+@given(trees, streams, cuts, st.integers(1, 3), st.sampled_from(["drop_oldest", "drop_newest"]))
+def test_at_the_cap_the_same_is_dropped(
+    tree: PatternTree,
+    given_rows: list[tuple[str | None, int, int]],
+    where: list[tuple[int, bool]],
+    most: int,
+    choice: str,
+) -> None:
+    cap = Cap(most, choice)
+    automaton = automaton_of(tree)
+    rows = rows_of(given_rows)
+    stream = Stream(operator_of([automaton], cap, timed_out=False))
+    feed(stream, rows, list(range(len(rows))), where)
+    assert by_key(stream.matches, 0) == plain(automaton, rows, cap, LONG_AFTER).matches
+
+
+def test_rows_behind_the_watermark_are_late_and_handed_on() -> None:
+    automaton = Pattern.begin("a", "x < 1").within("5 microseconds").compile(SCHEMA.names)
+    for hands_on in (False, True):
+        stream = Stream(operator_of([automaton], CAP, timed_out=False, hands_on=hands_on))
+        rows = rows_of([("a", 0, 0), ("b", 0, 1), ("a", 0, 1)])
+        stream.batch(rows, START)  # the first is at the watermark
+        stream.batch([{**rows[0], "t": None}], START)
+        stream.end(LONG_AFTER)
+        assert stream.late == 2
+        assert {key for _, key in stream.matches} == {"a", "b"}
+        assert [offset for found in stream.matches.values() for _, ((_, offset),) in found] == [1, 2]
