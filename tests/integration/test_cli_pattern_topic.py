@@ -3,12 +3,9 @@
 import json
 from functools import partial
 
-import click
 import pytest
 
 from headrace import Broker
-from headrace.cli.pattern import pattern
-from headrace.cli.pattern_topic import COMMANDS
 from tests.integration.cli_runs import run_cli
 
 SMALL = 'Pattern.begin("small", "amount < 10").followed_by("big", "amount > 1000").within("1 minute")'
@@ -21,8 +18,7 @@ def broker():
 
 
 @pytest.fixture
-def headrace(broker, monkeypatch):
-    monkeypatch.setattr(pattern, "commands", {**pattern.commands, **{str(one.name): one for one in COMMANDS}})
+def headrace(broker):
     return partial(run_cli, "pattern", bootstrap=broker.bootstrap_servers)
 
 
@@ -79,8 +75,3 @@ def test_no_broker_and_no_topic(headrace):
     assert "does not exist" in headrace("list", "nothere").err
     run = run_cli("pattern", "list", "rules", bootstrap="127.0.0.1:1")
     assert "cannot reach a broker" in run.err
-
-
-def test_the_commands_have_their_names():
-    assert [one.name for one in COMMANDS] == ["list", "add", "pause", "resume", "remove"]
-    assert all(isinstance(one, click.Command) for one in COMMANDS)

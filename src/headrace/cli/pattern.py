@@ -29,6 +29,7 @@ from headrace.cli.parameters import (
 from headrace.cli.pattern_events import TIME_OF_RECORD, Events, columns_of_text, read_file, read_topic
 from headrace.cli.pattern_expected import compare, read_expected
 from headrace.cli.pattern_source import load_pattern, pattern_argument
+from headrace.cli.pattern_topic import COMMANDS
 from headrace.cli.pattern_trial import Trial, print_document, print_matches
 from headrace.client.address import Address
 from headrace.client.offsets import Start
@@ -73,7 +74,7 @@ def _row_options(function: Any) -> Any:
 
 @click.group()
 def pattern() -> None:
-    """Check patterns over events, try them, see their automata.
+    """Check patterns over events, try them, see their automata; keep those that jobs take from a topic.
 
     A PATTERN is a file with MATCH_RECOGNIZE (…) in SQL, a pattern in Python as module.py:NAME, or the text of either.
     """
@@ -282,6 +283,10 @@ def _explained(automaton: Automaton, form: str) -> str:
         return draw_svg(drawn)
     drawing = draw_text(drawn, width=min(console().width, 110))
     return drawing if form == "drawing" else f"{drawing}\n\n{harmless(explain(automaton))}"
+
+
+for command in COMMANDS:
+    pattern.add_command(command)
 
 
 # --- running
