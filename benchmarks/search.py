@@ -31,6 +31,8 @@ PEER, GOAL = "Lucene Monitor 9.11.1", 1.0
 KINDS = "term-plain,multipass-plain"
 OUR_BATCH, PEER_BATCH = 1_000, 100
 LEARNED = 2_000
+# Beyond that only the first kind: the second takes ten minutes of a core to store a million queries.
+_MOST_FOR_ALL = 100_000
 # Documents of the first round, by size: what each side has to get through at least.
 COUNTS = {
     "realistic": {1_000: 2_000, 10_000: 2_000, 100_000: 1_000, 1_000_000: 200},
@@ -69,7 +71,7 @@ class Run:
     """Both sides with the queries of one mix, which grow from size to size."""
 
     def __init__(self, mix: str, ours: Ours, peers: dict[str, LuceneMonitor], folder: Path, asked: Any) -> None:
-        self._mix, self._ours, self._peers, self._folder, self._asked = mix, ours, peers, folder, asked
+        self._mix, self._ours, self._peers, self._folder, self._asked = mix, ours, dict(peers), folder, asked
         self._figures: list[Figure] = []
         self._documents = search_data.documents(max(COUNTS[mix].values()), seed=9)
         path = folder / "documents"
@@ -85,6 +87,10 @@ class Run:
 
     def figures(self) -> Iterator[Figure]:
         for first, last in pairwise((0, *self._asked.sizes)):
+            if self._mix == "adversarial" and last > self._asked.adversarial_most:
+                return
+            if last > _MOST_FOR_ALL:
+                self._peers = dict(list(self._peers.items())[:1])
             self._add(first, last)
             # Below that a query's share is lost in what a process allocates and frees besides.
             memory = self._memory(f"{self._mix}, {last:,} queries: memory a query", last) if last >= 100_000 else None
@@ -180,6 +186,7 @@ def main() -> None:
     parser.add_argument(
         "--warm", type=float, default=4.0, help="seconds of processor time for a JVM to get warm at each size"
     )
+    parser.add_argument("--adversarial-most", type=int, default=100_000, help="queries of the adversarial mix")
     parser.add_argument("--heap", default="4g")
     parser.add_argument("--quick", action="store_true", help="less of everything, to see that it runs")
     parser.add_argument("--keep", action="store_true", help="keep the figures: on a quiet machine")

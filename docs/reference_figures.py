@@ -94,6 +94,16 @@ process and an empty database for each measurement; both write JSON, check versi
 three times its rate. It is missed with one writer, where the disk is most of the cost, with sixteen in SQLite, by a
 reader that catches up, and for snapshots in PostgreSQL, where the way there and back is.""",
     ),
+    "search": Benchmark(
+        "Stored queries beside Lucene Monitor",
+        """\
+`make bench-search`. The same queries over the same documents of 100 to 200 words, drawn by Zipf's law, each side one
+process on one core; documents a second of its processor time, which counts compiler and collector of the JVM once it is
+warm. Of Lucene Monitor 9.11.1 the faster of its presearchers counts, one by one or in batches of a hundred, told how
+often each word occurs. The *realistic* mix asks for words, two or three together, phrases, words with a range, some
+alternatives, prefixes, wildcards and fuzzy words; the *adversarial* one for the fifty commonest words. Both sides have to
+find the same pairs. Memory is what the process, or the heap, holds more than without queries.""",
+    ),
     "queues": Benchmark(
         "Queues beside Kafka's share groups and RabbitMQ",
         """\

@@ -8,7 +8,7 @@ from headrace.percolation.documents import Document, read_document
 from headrace.percolation.errors import InvalidDocument
 from headrace.percolation.evaluate import score
 from headrace.percolation.index import Matches, Percolated, QueryIndex, percolate_batch, settle
-from headrace.percolation.tree import Query
+from headrace.percolation.tree import Boolean, MatchNone, Prefix, Query, Term
 from tests.property.storage_model import count_examples
 from tests.property.stored_queries import MAPPING, documents, queries
 
@@ -34,7 +34,7 @@ def as_pairs(found: Matches | Percolated) -> Pairs:
     return dict(zip(zip(found.rows.tolist(), found.numbers.tolist(), strict=True), found.scores.tolist(), strict=True))
 
 
-@settings(max_examples=count_examples(600))
+@settings(max_examples=count_examples(200))
 @given(st.lists(queries, min_size=1, max_size=12), st.lists(documents, min_size=1, max_size=6))
 def test_the_index_finds_what_the_evaluator_matches(asked: list[Query], values: list[dict[str, object]]) -> None:
     index, stored = QueryIndex(), dict(enumerate(asked))
@@ -44,7 +44,7 @@ def test_the_index_finds_what_the_evaluator_matches(asked: list[Query], values: 
     assert by_index(index, stored, rows) == by_brute_force(stored, rows)
 
 
-@settings(max_examples=count_examples(400))
+@settings(max_examples=count_examples(150))
 @given(st.lists(queries, min_size=1, max_size=8), st.lists(documents, min_size=1, max_size=6))
 def test_an_arrow_batch_is_matched_as_its_rows_are(asked: list[Query], values: list[dict[str, object]]) -> None:
     try:
@@ -74,10 +74,10 @@ changes = st.one_of(
 )
 
 
-@settings(max_examples=count_examples(400))
+@settings(max_examples=count_examples(150))
 @given(st.lists(changes, min_size=5, max_size=40))
 def test_queries_come_and_go_between_batches(steps: list[tuple[str, int, object]]) -> None:
-    index, stored = QueryIndex(), dict[int, Query]()
+    index, stored = QueryIndex(most_words=5), dict[int, Query]()
     for what, number, given_ in steps:
         if what == "match":
             rows = [read_document(each, MAPPING) for each in given_]  # type: ignore[attr-defined]
@@ -93,3 +93,21 @@ def test_queries_come_and_go_between_batches(steps: list[tuple[str, int, object]
         index.remove(number)
     assert int(index.facts.counts.sum()) == 0
     assert int(index.facts.uses.sum()) == 0
+
+
+def test_words_that_no_query_asks_for_are_forgotten() -> None:
+    index = QueryIndex(most_words=1_000)
+    for number in range(100):
+        index.add(number, Boolean(must=(Term("title", f"word{number}"), Prefix("body", f"w{number}"))))
+    sizes = []
+    for batch in range(30):
+        rows = [
+            {"title": f"word{each} new{batch}x{each}", "body": f"w{each}x{batch} other{batch}x{each}"}
+            for each in range(100)
+        ]
+        found = percolate_batch(index, pa.RecordBatch.from_pylist(rows), lambda number: MatchNone(), MAPPING)
+        assert set(zip(range(100), range(100), strict=True)) <= set(
+            zip(found.rows.tolist(), found.numbers.tolist(), strict=True)
+        )
+        sizes.append(len(index.vocabulary))
+    assert max(sizes) < 1_500

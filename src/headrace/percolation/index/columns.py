@@ -33,6 +33,7 @@ class BatchBuilder:
     """What is known of the rows so far; fields come in any order, each once for a row."""
 
     def __init__(self, index: "QueryIndex", rows: int) -> None:
+        index.forget_words()
         self._index = index
         self._rows = rows
         self._tokens: list[tuple[int, Tokens]] = []

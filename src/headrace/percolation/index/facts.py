@@ -9,6 +9,7 @@ and a further fact that a match needs (-1: none). Tokens have keys from 0 on, pl
 share a key and so a fact, so whoever files under a place has the value compared by a program.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -177,6 +178,15 @@ class Facts:
             insert_fact(key, fact, self.keys, self.numbers)
         self.uses[fact] += 1
         return fact
+
+    def rename(self, renamed: Callable[[Longs], Longs]) -> None:
+        """Give facts other keys, all different again."""
+        is_taken = self.numbers >= 0
+        numbers = self.numbers[is_taken]
+        old = renamed(self.keys[is_taken])
+        self.own_keys[numbers] = old
+        self.keys, self.numbers = np.zeros(len(self.keys), np.int64), np.full(len(self.keys), NONE, np.int32)
+        move_all(old, numbers, self.keys, self.numbers)
 
     def need_again(self, fact: int) -> None:
         self.uses[fact] += 1

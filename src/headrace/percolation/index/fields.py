@@ -73,6 +73,12 @@ class TokenPatterns:
         self.forget()
         return freed
 
+    def forget_words(self) -> None:
+        """Keep nothing about words."""
+        self._places, self._asked = np.full(0, UNKNOWN, np.int32), np.zeros(0, np.int32)
+        self.expansions = np.zeros(1024, np.int32)
+        self.forget()
+
     def forget(self) -> None:
         """Ask about all words again."""
         self._places.fill(UNKNOWN)
@@ -155,6 +161,15 @@ class Fields:
     def patterns_of(self, number: int) -> TokenPatterns | None:
         found = self._patterns.get(number)
         return found if found is not None and len(found.patterns) else None
+
+    def is_of_tokens(self) -> NDArray[np.bool_]:
+        """By number, whether a use is that of tokens."""
+        return np.array([use is Use.TOKENS for _, use in self.uses], np.bool_)
+
+    def forget_words(self) -> None:
+        """The words are about to get other numbers."""
+        for each in self._patterns.values():
+            each.forget_words()
 
     def see(self, number: int, ranks: Longs) -> None:
         """Keep some of a batch's values, spread over the batch."""

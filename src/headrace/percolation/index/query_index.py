@@ -64,6 +64,9 @@ from headrace.percolation.tree import (
 Ints = NDArray[np.int32]
 
 _FEW_ROWS: Final = 200
+_WORD: Final = np.int64(0xFFFFFFFF)
+MOST_WORDS: Final = 1 << 20
+"""So many different words are kept, those of documents included; a word takes some 30 bytes beside its letters."""
 _LAST_SERIAL: Final = 2**31 - 2**24
 MOST_ROWS: Final = 2**16
 """Of one batch: serial numbers are counted on by it."""
@@ -109,11 +112,12 @@ class IndexStatistics:
 class QueryIndex:
     """Stored queries by number; see the module."""
 
-    def __init__(self, *, most_unanchored: int | None = None) -> None:
+    def __init__(self, *, most_unanchored: int | None = None, most_words: int = MOST_WORDS) -> None:
         self.vocabulary = Vocabulary()
         self.fields = Fields()
         self.facts = Facts()
         self._most_unanchored = most_unanchored
+        self._most_words = most_words
         self._programs = Blocks()
         self._starts = np.full(1024, NONE, np.int32)
         self._query_stamps = np.zeros(1024, np.int32)
@@ -261,6 +265,34 @@ class QueryIndex:
     def tokenizer(self, analyzer: Analyzer) -> Tokenizer:
         """What cuts columns into words of this index, as an analyzer does."""
         return self._tokenizers.setdefault(analyzer, Tokenizer(analyzer, self.vocabulary))
+
+    def forget_words(self) -> None:
+        """Forget the words that no query asks for, once they are many; not while a batch is put together."""
+        if len(self.vocabulary) <= self._most_words:
+            return
+        is_of_tokens = np.append(self.fields.is_of_tokens(), False)
+
+        def is_word(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+            return (keys >= 0) & is_of_tokens[np.where(keys >= 0, keys >> 32, -1)]
+
+        keys = self.facts.keys[self.facts.numbers >= 0]
+        kept = np.unique(keys[is_word(keys)] & _WORD)
+        counts = np.zeros(len(self.vocabulary), np.int32)
+        counts[: len(self._word_counts)] = self._word_counts[: len(counts)]
+        numbers = np.zeros(len(self.vocabulary), np.int64)
+        numbers[kept] = np.arange(len(kept))
+
+        def renamed(keys: NDArray[np.int64]) -> NDArray[np.int64]:
+            is_one = is_word(keys)
+            return np.where(is_one, (keys & ~_WORD) | numbers[np.where(is_one, keys & _WORD, 0)], keys)
+
+        self.facts.rename(renamed)
+        self.vocabulary = self.vocabulary.only(kept)
+        self._word_counts = counts[kept]
+        self._tokenizers.clear()
+        self.fields.forget_words()
+        # However many words queries ask for, some room is left for those of documents.
+        self._most_words = max(self._most_words, 2 * len(kept))
 
     def _begin(self, batch: Batch) -> None:
         if len(self.vocabulary) > len(self._word_counts):

@@ -122,6 +122,12 @@ class Vocabulary:
             )
         return out
 
+    def only(self, numbers: NDArray[np.int64]) -> "Vocabulary":
+        """A vocabulary of these strings alone, which are numbered in this order."""
+        found = Vocabulary()
+        found.intern_spans(self._letters, np.where(numbers > 0, self._ends[numbers - 1], 0), self._ends[numbers])
+        return found
+
     def text(self, number: int) -> str:
         first = int(self._ends[number - 1]) if number else 0
         return self._letters[first : int(self._ends[number])].tobytes().decode("utf-8", "surrogatepass")
