@@ -98,11 +98,11 @@ reader that catches up, and for snapshots in PostgreSQL, where the way there and
         "Stored queries beside Lucene Monitor",
         """\
 `make bench-search`. The same queries over the same documents of 100 to 200 words, drawn by Zipf's law, each side one
-process on one core; documents a second of its processor time, which counts compiler and collector of the JVM once it is
-warm. Of Lucene Monitor 9.11.1 the faster of its presearchers counts, one by one or in batches of a hundred, told how
-often each word occurs. The *realistic* mix asks for words, two or three together, phrases, words with a range, some
-alternatives, prefixes, wildcards and fuzzy words; the *adversarial* one for the fifty commonest words. Both sides have to
-find the same pairs. Memory is what the process, or the heap, holds more than without queries.""",
+process on one core; documents a second of its processor time, a warm JVM's compiler and collector included. Of Lucene
+Monitor 9.11.1 the faster of its presearchers counts, one by one or in batches of a hundred, told how often each word
+occurs. The *realistic* mix asks for words, two or three together, phrases, words with a range, some alternatives,
+prefixes, wildcards and fuzzy words; the *adversarial* one for the fifty commonest words. Both sides have to find the
+same pairs. Memory is what the process, or the heap, holds more than without queries.""",
     ),
     "queues": Benchmark(
         "Queues beside Kafka's share groups and RabbitMQ",
