@@ -341,7 +341,7 @@ def _shape_of(program: ColumnarProgram, made: _Frame, settings: _Settings) -> Sh
 
 
 def _check_names(by: Sequence[str], shape: Shape) -> None:
-    names = [*by, *(field.name for field in shape.fields()), ASIDE]
+    names = [*by, *(field.name for field in shape.fields()), ASIDE, STATUS.name]
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
