@@ -11,6 +11,8 @@ it optional:
   and from a comparison `verified_ms`, `differences`;
 - workers of queues: `source`, `retried`, `rejected`, `timed_out`;
 - projections and processes: `source` (the store), `target`, `dead_letters`, `open` (processes that have not ended);
+- searches: `source` (the documents' topic), `target` (the hits'), `hits`, `queries`, `refused`, `unselective`,
+  `backfills`, `top` (query: hits), `dead_letters`, `queries_offset`;
 - gateways: `source`, `target` (the topic), `lag_bytes` (in files, not read yet), `too_long` (lines that were cut);
 - views: `rows`, `source`, `url`, `batch`, `watermark`, `written_ms`.
 
@@ -42,6 +44,7 @@ PIPELINES: Final = "__headrace_pipeline_status"
 QUEUES: Final = "__headrace_queue_status"  # of workers
 EVENTS: Final = "__headrace_event_status"  # of projections and processes
 GATEWAYS: Final = "__headrace_gateway_status"
+SEARCHES: Final = "__headrace_search_status"
 PROGRESS: Final = "__headrace_progress"  # how each batch of a pipeline went: a history, kept for a week
 
 EVERY_S: Final = 30.0

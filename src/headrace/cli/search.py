@@ -9,15 +9,26 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.text import Text
 
+from headrace.cli.cdc import show_until_stopped
 from headrace.cli.output import console, json_option, print_json, print_table
-from headrace.cli.parameters import START, Parsed, bootstrap_option, complete_topic, connect, limit_option
+from headrace.cli.parameters import (
+    START,
+    Parsed,
+    bootstrap_option,
+    complete_topic,
+    config_option,
+    connect,
+    limit_option,
+)
 from headrace.cli.pattern_events import OF_RECORDS, Events, Row, read_file, read_topic
+from headrace.cli.status_view import search_table
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import Start
@@ -31,6 +42,12 @@ from headrace.percolation.mapping import Mapping, parse_mapping
 from headrace.percolation.percolator import AllQueries, Hit, Percolator
 from headrace.percolation.snippets import snippets
 from headrace.percolation.stored import StoredQuery
+from headrace.searches.section import run_search
+from headrace.searches.settings import SECTION, from_section
+from headrace.stack.document import read_sections
+from headrace.stack.errors import InvalidStack
+from headrace.stack.keys import check_keys, with_defaults
+from headrace.stack.kinds.search import KIND
 from headrace.stores.compacted_topic import CompactedTopic
 
 DEFAULT_TOPIC: Final = "searches"
@@ -58,6 +75,28 @@ def search() -> None:
       headrace search test listings.jsonl --mapping listings
       headrace search explain '{"title": "A bike for racing", "price": 450}' --id bikes
     """
+
+
+# --- at work
+
+
+@search.command()
+@click.argument("name")
+@config_option("The file with a section [search.NAME].")
+@click.option("--once", is_flag=True, help="End when every document that is there was held against the queries.")
+@bootstrap_option
+@json_option
+def run(name: str, config: Path, once: bool, bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """Run [search.NAME] until interrupted: documents are held against the stored queries as they come.
+
+    Each hit is written once, whatever ends this command and whenever. A query that is added, changed, paused or removed
+    meanwhile counts from then on. A document that cannot be read is a dead letter.
+    """
+    (section,) = read_sections(config, SECTION, (name,)).values()
+    if wrong := check_keys(KIND.keys, section, f"{SECTION}.{name}"):
+        raise InvalidStack([sentence for _, sentence in wrong])
+    settings = from_section(name, with_defaults(KIND.keys, section))
+    show_until_stopped(search_table, partial(run_search, settings, bootstrap, once=once), as_json=as_json)
 
 
 # --- storing

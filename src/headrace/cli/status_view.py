@@ -124,6 +124,22 @@ def gateway_table(found: Sequence[Status]) -> Table:
     return make_table(columns, rows, wraps=True)
 
 
+def search_table(found: Sequence[Status]) -> Table:
+    rows = [
+        (
+            *_first(one),
+            count(one, "hits"),
+            count(one, "queries"),
+            count(one, "lag_records"),
+            one.text("target"),
+            one.text("problem"),
+        )
+        for one in found
+    ]
+    columns = ["search", "kind", "state", ">documents", ">per s", ">hits", ">queries", ">behind", "hits to", "problem"]
+    return make_table(columns, rows, wraps=True)
+
+
 def _first(one: Status) -> tuple[object, ...]:
     state = Text(one.state_text, style=_COLOURS.get(one.state, "white"))
     return one.name, one.text("kind"), state, count(one, "records"), count(one, "per_s")

@@ -22,7 +22,17 @@ from headrace.dashboard.reports import Jobs, Statuses
 from headrace.dashboard.snapshot import Snapshot
 from headrace.dead_letters import in_words
 from headrace.queues.overview import Letters
-from headrace.status import BATCHES_SILENT_AFTER_MS, CAPTURES, DERIVED, EVENTS, FAILED, GATEWAYS, PIPELINES, VIEWS
+from headrace.status import (
+    BATCHES_SILENT_AFTER_MS,
+    CAPTURES,
+    DERIVED,
+    EVENTS,
+    FAILED,
+    GATEWAYS,
+    PIPELINES,
+    SEARCHES,
+    VIEWS,
+)
 
 _ALMOST = 0.995  # closer to the writers' pace than anybody can measure in a minute
 _SHORTEST_MS = 1000  # of looking: less says nothing about a pace
@@ -82,6 +92,7 @@ _PAGES = {
     PIPELINES: "/pipelines",
     EVENTS: "/events",
     GATEWAYS: "/topics",
+    SEARCHES: "/topics",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.dashboard.snapshot import Snapshot
 from headrace.dashboard.watch import State
-from headrace.status import CAPTURES, DERIVED, EVENTS, GATEWAYS, PIPELINES, VIEWS
+from headrace.status import CAPTURES, DERIVED, EVENTS, GATEWAYS, PIPELINES, SEARCHES, VIEWS
 from headrace.telemetry.metrics import (
     GAUGE,
     GROUP_LAG,
@@ -31,6 +31,7 @@ _KINDS: Final = {
     VIEWS: "view",
     EVENTS: "events",
     GATEWAYS: "gateway",
+    SEARCHES: "search",
 }
 _PART: Final = ("kind", "name")
 

@@ -34,6 +34,7 @@ from headrace.status import (
     GATEWAYS,
     PIPELINES,
     PROGRESS,
+    SEARCHES,
     VIEWS,
     Status,
     StatusReader,
@@ -50,7 +51,7 @@ _QUICK = PATIENT.at_most(2)  # the next look is soon enough; a person wants to k
 _SHARE = 3  # after a look, rest at least so many times as long as it took
 # How old the first unread record of each topic is, for each output of a job.
 JobAges = Mapping[tuple[str, str], Mapping[str, int]]
-_STATUS_TOPICS = (CAPTURES, DERIVED, VIEWS, PIPELINES, EVENTS, GATEWAYS)
+_STATUS_TOPICS = (CAPTURES, DERIVED, VIEWS, PIPELINES, EVENTS, GATEWAYS, SEARCHES)
 
 
 @dataclass(frozen=True, slots=True)

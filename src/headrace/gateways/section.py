@@ -9,28 +9,24 @@ A further kind is a line in `_KINDS`: what makes it of a section, what it says o
 """
 
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from headrace.client.address import Address
-from headrace.client.cluster import Cluster
-from headrace.client.connection import ConnectionSettings
-from headrace.client.errors import ClientError
 from headrace.errors import HeadraceError
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.files.follower import Follower, FollowSettings
 from headrace.gateways.files.following import LINE_BYTES
 from headrace.model import check_topic_name
 from headrace.records import Codec
-from headrace.status import FAILED, GATEWAYS, RUNNING, STOPPED, WAITING, Status, StatusWriter
+from headrace.reporting import Show, run_reported
+from headrace.status import FAILED, GATEWAYS, RUNNING, STOPPED, WAITING, Status
 
 SECTION: Final = "gateways"
 FILE: Final = "file"
 KINDS: Final = (FILE,)
-_TICK_S: Final = 1.0
-Show = Callable[[Sequence[Status]], None]
 
 
 def from_section(name: str, section: Mapping[str, Any]) -> FollowSettings:
@@ -56,34 +52,24 @@ def run_gateway(
     settings: FollowSettings, bootstrap: Sequence[Address], stop: threading.Event, show: Show, *, once: bool = False
 ) -> dict[str, HeadraceError]:
     """Run one until it is told to stop; how it is doing is shown every second, and kept for others to read."""
-    follower = Follower(settings, bootstrap, stopping=stop)
-    errors: dict[str, HeadraceError] = {}
+    part = _Gateway(Follower(settings, bootstrap, stopping=stop))
+    return run_reported(part, partial(part.follower.run, until_idle=once), GATEWAYS, bootstrap, show)
 
-    def keep() -> None:
-        try:
-            follower.run(until_idle=once)
-        except HeadraceError as error:
-            errors[settings.name] = error
-        except Exception as error:  # noqa: BLE001 - a defect must not look like a gateway that was stopped
-            errors[settings.name] = GatewayError(f"{type(error).__name__}: {error}")
 
-    thread = threading.Thread(target=keep, name=f"headrace-follow-{settings.name}")
-    thread.start()
-    with Cluster(bootstrap, ConnectionSettings(client_id="headrace-gateways")) as cluster:
-        writer = StatusWriter(cluster, GATEWAYS)
-        counted, then = 0, time.monotonic()
-        while True:
-            thread.join(_TICK_S)
-            is_last = not thread.is_alive()
-            records, now = follower.progress.records, time.monotonic()
-            per_s = 0.0 if is_last else round((records - counted) / (now - then), 1)
-            counted, then = records, now
-            status = status_of(follower, per_s, errors.get(settings.name), is_over=is_last)
-            show([status])
-            with suppress(ClientError):  # the broker is away: the gateway says so itself, and goes on
-                writer.report(status, is_last=is_last)
-            if is_last:
-                return errors
+@dataclass(frozen=True, slots=True)
+class _Gateway:
+    follower: Follower
+
+    @property
+    def name(self) -> str:
+        return self.follower.settings.name
+
+    @property
+    def records(self) -> int:
+        return self.follower.progress.records
+
+    def status(self, per_s: float, error: HeadraceError | None, *, is_over: bool) -> Status:
+        return status_of(self.follower, per_s, error, is_over=is_over)
 
 
 def status_of(follower: Follower, per_s: float, error: HeadraceError | None, *, is_over: bool) -> Status:

@@ -1,6 +1,6 @@
 """Every kind of section, in the order in which their processes start; they are drained in the reverse order.
 
-What comes (patterns, search) is a file in `kinds/` and a line here: what checks, starts, watches and
+What comes is a file in `kinds/` and a line here: what checks, starts, watches and
 documents a stack goes by this list alone.
 """
 
@@ -16,6 +16,7 @@ from headrace.stack.kinds import (
     gateways,
     pipelines,
     queues,
+    search,
     supervisor,
     sync,
     topics,
@@ -31,6 +32,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     events.KIND,
     pipelines.SPARK,
     pipelines.KIND,
+    search.KIND,
     sync.KIND,
     queues.KIND,
     views.KIND,

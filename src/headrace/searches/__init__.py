@@ -1,0 +1,12 @@
+"""Stored queries at work: documents of a topic are held against them as they come, and each hit is written once.
+
+    hits.py                 a hit as a record
+    settings.py             `[search.NAME]` of headrace.toml, checked
+    places.py               how far a search has come, as it is committed with its hits (pure)
+    backfill.py             a new query over documents of the last hours (pure, but for who reads them)
+    runner.py               the loop: queries and documents in, hits and places out in one transaction
+
+What always holds: a hit and the place behind its document are committed together; a document is held against the
+queries that stand when it is read, and every hit names the offset up to which queries were read; what was matched
+before a crash and not committed was never seen by anybody.
+"""
