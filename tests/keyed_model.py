@@ -4,7 +4,7 @@ It is what the levels are tested against, and a way to try an operator without S
 """
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -63,6 +63,7 @@ class ModelBucket:
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     given: int = 0
     number: int = 0
+    expiring: Mapping[str, int] = field(default_factory=dict)
 
     def rows(self, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch:
         """What the operator says to new rows."""
@@ -100,9 +101,13 @@ class ModelBucket:
         due.sort(key=lambda one: names.index(self._name(one)))
         rows = pa.concat_batches(list(due))
         number, self.given = self.given, self.given + len(due)
-        return self._given(
-            rows, times, lambda batch, view, at: self.operator.on_rows(replace(batch, number=number), view, at)
-        )
+
+        def ask(batch: Batch, view: "_View", at: Times) -> Changes:
+            changes = self.operator.on_rows(replace(batch, number=number), view, at)
+            self.expiring = changes.expire  # behind the timers of this watermark
+            return replace(changes, expire={})
+
+        return self._given(rows, times, ask)
 
     def _name(self, one: pa.RecordBatch) -> Hashable:
         return tuple(map(identity, one.select(list(self.by)).to_pylist()[0].values()))
@@ -124,7 +129,14 @@ class ModelBucket:
         return self._keep(view, batch.keys, ask(batch, view, times))
 
     def timers(self, rows: pa.Schema, times: Times) -> pa.RecordBatch | None:
-        """What the operator says to timers that have come, if any has."""
+        """What the operator says to timers that have come, if any has; then what rows in order let expire is gone."""
+        emitted = self._come(rows, times)
+        for table in self.plan.tables:
+            self._keep_table(table, [], Changes(expire=self.expiring))
+        self.expiring = {}
+        return emitted
+
+    def _come(self, rows: pa.Schema, times: Times) -> pa.RecordBatch | None:
         clocks = {Clock.EVENT: times.watermark_us, Clock.WALL: times.wall_us}
         come = {clock: {n: at for n, at in self.due[clock].items() if at <= now} for clock, now in clocks.items()}
         names = list(dict.fromkeys([*come[Clock.EVENT], *come[Clock.WALL]]))

@@ -170,3 +170,14 @@ def test_rows_behind_the_watermark_are_late_and_handed_on() -> None:
         assert stream.late == 2
         assert {key for _, key in stream.matches} == {"a", "b"}
         assert [offset for found in stream.matches.values() for _, ((_, offset),) in found] == [1, 2]
+
+
+def test_a_timer_before_the_next_rows_finds_its_own() -> None:
+    """The rows that the watermark has passed begin long after a time that comes with the same watermark."""
+    automaton = check(Pattern.begin("a", "x = 0").not_followed_by("b", "x = 1").within("5 microseconds").compile())
+    rows = [{"k": key, "t": START + gap, "x": 0, "offset": gap} for key, gap in (("a", 0), ("b", 100), ("b", 101))]
+    stream = Stream(operator_of([automaton], CAP, timed_out=False))
+    stream.batch(rows[:1], START - 1)
+    stream.batch(rows[1:], START + 1)
+    stream.end(START + 102)
+    assert by_key(stream.matches, 0) == {"a": [(START + 5, (("a", 0),))]}

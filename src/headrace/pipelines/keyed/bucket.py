@@ -177,15 +177,20 @@ class Bucket:
 
     def timers(self, times: Times) -> pa.RecordBatch | None:
         """What the operator emits for rows that the watermark has passed, and timers that have come; None: nothing."""
-        found = [each for each in (self._in_order(times), self._come(times)) if each is not None]
+        in_order, expire = self._in_order(times)
+        found = [each for each in (in_order, self._come(times)) if each is not None]
+        self._expire(expire)
         return pa.concat_batches(found) if len(found) > 1 else found[0] if found else None
 
-    def _in_order(self, times: Times) -> pa.RecordBatch | None:
-        """Rows that the watermark has passed, in their order."""
+    def _in_order(self, times: Times) -> tuple[pa.RecordBatch | None, Mapping[str, int]]:
+        """Rows that the watermark has passed, in their order; and what expires behind the timers of this watermark.
+
+        A timer may have come before the first of these rows: what it asks for has to be there still.
+        """
         ordered, extents = self._plan.ordered, self.manifest.tables.get(WAITING, ())
         watermark_us = times.watermark_us
         if ordered is None or not any(extent.first_us <= watermark_us for extent in extents):
-            return None
+            return None, {}
         first = self._run(None, extents[0].id).rows.schema
         table = waiting_table(ordered, first.remove(first.get_field_index(HASHES)))
         runs = [self._run(table, extent.id) for extent in extents if extent.first_us <= watermark_us]
@@ -193,7 +198,7 @@ class Bucket:
         self.manifest = replace(self.manifest, bounds={**self.manifest.bounds, WAITING: watermark_us + 1})
         self._write(table, self._no_key, None, _NONE)
         if rows is None:
-            return None
+            return None, {}
         place = rows.schema.get_field_index(HASHES)
         hashes = np.asarray(rows.column(place))
         keys, numbers = distinct(encode(rows.select(self._keys.names), hashes))
@@ -203,7 +208,9 @@ class Bucket:
         given = self.manifest.counts.get(ORDERED, 0)
         self.manifest = replace(self.manifest, counts={**self.manifest.counts, ORDERED: given + len(numbers)})
         batch = Batch(decode(keys, self._keys), numbers, rows, given)
-        return self._keep(keys, batch.keys, self._operator.on_rows(batch, _View(self, keys), times))
+        changes = self._operator.on_rows(batch, _View(self, keys), times)
+        check_changes(changes, self._plan, len(keys))
+        return self._keep(keys, batch.keys, replace(changes, expire={})), changes.expire
 
     def _come(self, times: Times) -> pa.RecordBatch | None:
         due = {clock: self._due(clock, now) for clock, now in _now(times).items()}
@@ -306,11 +313,9 @@ class Bucket:
 
     def _keep(self, keys: Keys, columns: pa.RecordBatch, changes: Changes) -> pa.RecordBatch | None:
         check_changes(changes, self._plan, len(keys))
+        self._expire(changes.expire)
         for table in (*self._plan.tables, *self._plan.common):
             given = changes.put.get(table.name, changes.append.get(table.name))
-            bound = changes.expire.get(table.name)
-            if bound is not None and bound > self.manifest.bound(table.name):
-                self.manifest = replace(self.manifest, bounds={**self.manifest.bounds, table.name: bound})
             gone = np.asarray(changes.delete.get(table.name, _NONE), np.int64)
             self._write(table, self._no_key if table.name in self._common else keys, given, gone)
         self._set(Clock.EVENT, keys, changes.event_timers)
@@ -325,6 +330,11 @@ class Bucket:
         taken = columns.take(pa.array(changes.emit.key))
         schema = pa.schema([*columns.schema, *self._plan.output])
         return pa.RecordBatch.from_arrays([*taken.columns, *changes.emit.rows.columns], schema=schema)
+
+    def _expire(self, bounds: Mapping[str, int]) -> None:
+        for table, bound in bounds.items():
+            if bound > self.manifest.bound(table):
+                self.manifest = replace(self.manifest, bounds={**self.manifest.bounds, table: bound})
 
     def _set(self, clock: Clock, keys: Keys, timers: Timers | None) -> None:
         if timers is None or not len(timers.key):

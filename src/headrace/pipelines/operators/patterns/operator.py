@@ -354,6 +354,7 @@ class MatchPatterns:
             known = np.asarray(before.column(_NUMBER))
             order = np.argsort(known)
             places = order[np.searchsorted(known[order], numbers[:split])]
+            assert np.array_equal(known[places], numbers[:split]), "a row that a match is made of is gone"
             parts.append(before.select(self.carried.names).take(pa.array(places)))
             times.append(np.asarray(before.column(_AT))[places])
         if split < len(numbers):
