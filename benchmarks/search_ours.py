@@ -27,11 +27,12 @@ class Ours:
     def __init__(self) -> None:
         self._index = QueryIndex()
         self._ids: dict[str, int] = {}
+        # Nothing in these mixes has to be evaluated: a query's tree would be asked for here.
         self._trees: dict[int, Query] = {}
         self._documents: Any = None
 
     def percolate(self, batch: Any) -> Percolated:
-        return percolate_batch(self._index, batch, self._trees.__getitem__, search_data.MAPPING, with_scores=False)
+        return percolate_batch(self._index, batch, self._trees.__getitem__, search_data.MAPPING)
 
     def learn(self, count: int) -> dict[str, Any]:
         """The first documents of a stream, before there is any query but one."""

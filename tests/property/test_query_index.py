@@ -8,9 +8,9 @@ from headrace.percolation.documents import Document, read_document
 from headrace.percolation.errors import InvalidDocument
 from headrace.percolation.evaluate import score
 from headrace.percolation.index import Matches, Percolated, QueryIndex, percolate_batch, settle
-from headrace.percolation.tree import Boolean, MatchNone, Prefix, Query, Term
+from headrace.percolation.tree import Boolean, Boost, MatchNone, Prefix, Query, Term
 from tests.property.storage_model import count_examples
-from tests.property.stored_queries import MAPPING, documents, queries
+from tests.property.stored_queries import MAPPING, documents, queries, words
 
 Pairs = dict[tuple[int, int], float]
 
@@ -111,3 +111,35 @@ def test_words_that_no_query_asks_for_are_forgotten() -> None:
         )
         sizes.append(len(index.vocabulary))
     assert max(sizes) < 1_500
+
+
+_some_words = st.builds(
+    Boolean,
+    must=st.lists(st.builds(Term, st.just("title"), words), max_size=1).map(tuple),
+    should=st.lists(
+        st.one_of(
+            st.builds(Term, st.just("title"), words),
+            st.builds(Boost, st.builds(Term, st.just("title"), words), st.sampled_from((0.1, 0.2, 3.0))),
+        ),
+        min_size=2,
+        max_size=5,
+    ).map(tuple),
+    minimum_should_match=st.integers(1, 2),
+)
+
+
+@settings(max_examples=count_examples(200))
+@given(st.lists(_some_words, min_size=1, max_size=8), st.lists(documents, min_size=1, max_size=4))
+def test_scores_of_some_of_several_words_are_added_up_without_the_query(
+    asked: list[Query], values: list[dict[str, object]]
+) -> None:
+    index, stored = QueryIndex(), dict(enumerate(asked))
+    for number, query in stored.items():
+        index.add(number, query)
+    rows = [read_document(each, MAPPING) for each in values]
+    found = index.match_documents(rows)
+    assert found.is_decided.all()
+    assert as_pairs(Percolated(found.rows, found.numbers, found.scores)) == by_brute_force(stored, rows)
+    for number in stored:
+        index.remove(number)
+    assert int(index.facts.uses.sum()) == 0

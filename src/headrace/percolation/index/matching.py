@@ -32,6 +32,8 @@ C_SERIAL, C_CANDIDATES, C_PROGRAMS, C_WIDTH = 0, 1, 2, 3
 # A frame of a Boolean that is under way: its counts, what has come, where it ends.
 F_MUST, F_SHOULD, F_ALL, F_NEEDED, F_END, F_DONE, F_HITS, F_MAYBE, F_UNSURE, F_WIDTH = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 _DEEPEST = 64
+# Codes of scores: the last one has none, the one before is added up.
+TALLIED, UNKNOWN_SCORE = 254, 255
 _EARTH_METRES = 6371008.7714
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
@@ -77,6 +79,8 @@ class Index(NamedTuple):
     program_starts: Ints
     query_stamps: Ints
     word_counts: Ints
+    score_codes: Bytes
+    scores: Floats
 
 
 @compiled
@@ -303,6 +307,18 @@ def run_program(
 
 
 @compiled
+def add_up(at: np.int64, serial: np.int32, words: Ints, stamps: Ints, scores: Floats) -> float:
+    """A score that is added up: behind the program stand pairs of fact and code, a code for all, and how many pairs."""
+    end = at + words[at]
+    count = words[end - 1]
+    total = scores[words[end - 2]]
+    for each in range(end - 2 - 2 * count, end - 2, 2):
+        if stamps[words[each]] == serial:
+            total += scores[words[each + 1]]
+    return total
+
+
+@compiled
 def stamp_values(row: int, serial: np.int32, index: Index, batch: Batch, true: Ints, count: int) -> int:
     """Stamp the facts of a row that are no tokens; how many facts are true then."""
     for each in range(batch.fact_starts[row], batch.fact_starts[row + 1]):
@@ -378,8 +394,8 @@ def stamp_tokens(row: int, serial: np.int32, index: Index, batch: Batch, chain: 
 
 @compiled
 def match_rows(
-    first: int, index: Index, batch: Batch, counters: Longs, rows: Ints, numbers: Ints, verdicts: Bytes, true: Ints,
-    chain: Longs
+    first: int, index: Index, batch: Batch, counters: Longs, rows: Ints, numbers: Ints, verdicts: Bytes,
+    worths: Floats, true: Ints, chain: Longs,
 ) -> tuple[int, int]:  # fmt: skip
     """The pairs of rows from `first` on: up to which row they are there, and how many. One that does not fit waits."""
     frames = np.empty((_DEEPEST, F_WIDTH), np.int64)
@@ -392,6 +408,7 @@ def match_rows(
     number_ranks, number_exact = batch.number_ranks, batch.number_exact
     point_starts, point_fields, points = batch.point_starts, batch.point_fields, batch.points
     positions = batch.positions
+    score_codes, scores = index.score_codes, index.scores
     found, candidates, programs_run = 0, 0, 0
     for row in range(first, batch.rows):
         counters[C_SERIAL] += 1
@@ -435,6 +452,11 @@ def match_rows(
                 rows[found] = row
                 numbers[found] = number
                 verdicts[found] = verdict
+                code = score_codes[number]
+                if code == TALLIED:
+                    worths[found] = add_up(np.int64(program_starts[number]), serial, programs, stamps, scores)
+                else:
+                    worths[found] = scores[code]
                 found += 1
     counters[C_CANDIDATES] += candidates
     counters[C_PROGRAMS] += programs_run

@@ -37,13 +37,15 @@ from headrace.percolation.index.matching import (
     C_PROGRAMS,
     C_SERIAL,
     C_WIDTH,
+    TALLIED,
+    UNKNOWN_SCORE,
     YES,
     Batch,
     Index,
     match_rows,
 )
 from headrace.percolation.index.programs import FACT, Naming, facts_in, interval, write_program
-from headrace.percolation.index.scores import constant_score
+from headrace.percolation.index.scores import constant_score, tally
 from headrace.percolation.index.tokenizing import Tokenizer
 from headrace.percolation.index.vocabulary import Vocabulary
 from headrace.percolation.tree import (
@@ -198,11 +200,12 @@ class QueryIndex:
         elif set(filed) == _any_fact(program):
             program, has_program = self._without(program, *filed), False
         flags = (HAS_PROGRAM if has_program else 0) | (HAS_SIBLINGS if len(filed) > 1 else 0)
-        block = [len(filed) + len(program) + 2, len(filed), *filed, *program]
+        code, added = self._score(query)
+        block = [len(filed) + len(program) + len(added) + 2, len(filed), *filed, *program, *added]
         self._starts[number] = self._programs.store(np.array(block, np.int32))
         for fact in filed:
             self.facts.file(fact, number << FLAG_BITS | flags, confirm)
-        self._score_codes[number] = self._score_code(constant_score(query))
+        self._score_codes[number] = code
         self._queries += 1
 
     def remove(self, number: int) -> None:
@@ -212,10 +215,12 @@ class QueryIndex:
         start = int(self._starts[number])
         length, filed_count = (int(each) for each in self._programs.words[start : start + 2])
         block = self._programs.words[start : start + length].tolist()
-        filed, program = block[2 : 2 + filed_count], block[2 + filed_count :]
+        # Behind the program stands what a score is added up of: pairs of fact and code, a code, the number of pairs.
+        end = len(block) - 2 - 2 * block[-1] if self._score_codes[number] == TALLIED else len(block)
+        filed, program, added = block[2 : 2 + filed_count], block[2 + filed_count : end], block[end:-2:2]
         for fact in filed:
             self.facts.unfile(fact, number)
-        for fact in (*filed, *facts_in(program)):
+        for fact in (*filed, *facts_in(program), *added):
             if fact != EVERY_DOCUMENT:
                 self._release(fact)
         if filed == [EVERY_DOCUMENT]:
@@ -232,7 +237,7 @@ class QueryIndex:
         index = Index(
             self.facts.keys, self.facts.numbers, self.facts.starts, self.facts.counts, self.facts.stamps,
             self.facts.firsts, self.facts.lasts, self.facts.entries.words, self.fields.levels, self._programs.words,
-            self._starts, self._query_stamps, self._word_counts,
+            self._starts, self._query_stamps, self._word_counts, self._score_codes, self._scores,
         )  # fmt: skip
         true = np.empty(len(self.facts.starts) + 1, np.int32)
         chain = np.empty(len(batch.words), np.int64)
@@ -240,10 +245,9 @@ class QueryIndex:
         row = 0
         while row < batch.rows:
             rows, numbers = np.empty(self._batch_room, np.int32), np.empty(self._batch_room, np.int32)
-            verdicts = np.empty(self._batch_room, np.uint8)
-            reached, found = match_rows(row, index, batch, self._counters, rows, numbers, verdicts, true, chain)
-            scores = self._scores[self._score_codes[numbers[:found]]]
-            parts.append(Matches(rows[:found], numbers[:found], verdicts[:found] == YES, scores))
+            verdicts, worths = np.empty(self._batch_room, np.uint8), np.empty(self._batch_room, np.float64)
+            reached, found = match_rows(row, index, batch, self._counters, rows, numbers, verdicts, worths, true, chain)
+            parts.append(Matches(rows[:found], numbers[:found], verdicts[:found] == YES, worths[:found]))
             if reached < batch.rows:
                 self._batch_room = min(2 * self._batch_room, 1 << 22) if reached > row else 4 * self._batch_room
             row = reached
@@ -309,10 +313,22 @@ class QueryIndex:
         for field in np.unique(batch.number_fields).tolist():
             self.fields.see(field, batch.number_ranks[batch.number_fields == field])
 
+    def _score(self, query: Query) -> tuple[int, list[int]]:
+        """The code of a query's score, and what it is added up of if that depends on the document."""
+        code = self._score_code(constant_score(query))
+        found = tally(query) if code == UNKNOWN_SCORE else None
+        if found is None:
+            return code, []
+        base, *codes = (self._score_code(worth) for worth in (found[0], *(worth for _, worth in found[1])))
+        if UNKNOWN_SCORE in (base, *codes):
+            return UNKNOWN_SCORE, []
+        facts = [self._needed_fact(term) for term, _ in found[1]]
+        return TALLIED, [*(each for pair in zip(facts, codes, strict=True) for each in pair), base, len(facts)]
+
     def _score_code(self, worth: float | None) -> int:
-        """The code of a score; 255 has none."""
-        if worth is None or (worth not in self._score_code_of and len(self._score_code_of) == 255):
-            return 255
+        """The code of a score, as long as few are different."""
+        if worth is None or (worth not in self._score_code_of and len(self._score_code_of) == TALLIED):
+            return UNKNOWN_SCORE
         code = self._score_code_of.setdefault(worth, len(self._score_code_of))
         self._scores[code] = worth
         return code

@@ -4,7 +4,10 @@ Most queries ask for all of something, so each match has the same score; only wh
 enough does it depend on the document.
 """
 
-from headrace.percolation.tree import Boolean, Boost, ConstantScore, Either, Nested, Query
+from headrace.percolation.tree import Boolean, Boost, ConstantScore, Either, Nested, Query, Term
+
+Tally = tuple[float, tuple[tuple[Term, float], ...]]
+"""What every match is worth, and the words that add to it, in the order in which they do."""
 
 
 def constant_score(query: Query) -> float | None:
@@ -38,3 +41,28 @@ def _boolean(query: Boolean) -> float | None:
             return None
         total += worth
     return total
+
+
+def tally(query: Query) -> Tally | None:
+    """How the score of some of several words is added up; None if it takes more than that."""
+    if not isinstance(query, Boolean) or not all(isinstance(_unboosted(each), Term) for each in query.should):
+        return None
+    base = 0.0
+    for each in query.must:
+        worth = constant_score(each)
+        if worth is None:
+            return None
+        base += worth
+    words = []
+    for each in query.should:
+        term, worth = _unboosted(each), constant_score(each)
+        if not isinstance(term, Term) or worth is None:
+            return None
+        words.append((term, worth))
+    return base, tuple(words)
+
+
+def _unboosted(query: Query) -> Query:
+    while isinstance(query, Boost | ConstantScore):
+        query = query.query
+    return query
