@@ -140,7 +140,7 @@ peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are meas
 
 requirements:   ## pin again from pyproject.toml, without touching what need not change
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --universal --python-version 3.11 \
-		pyproject.toml --extra spark --extra avro --extra postgres --extra mysql --extra redis --extra search --extra warehouse --extra dashboard --extra cep --extra oauth --extra forgetting --extra otel \
+		pyproject.toml --extra spark --extra avro --extra postgres --extra mysql --extra redis --extra search --extra warehouse --extra dashboard --extra cep --extra percolation --extra oauth --extra forgetting --extra otel \
 		--group dev --group docs requirements/build.in -o requirements/dev.txt
 
 clean:          ## remove what set-up and runs made
