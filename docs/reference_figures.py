@@ -99,10 +99,11 @@ reader that catches up, and for snapshots in PostgreSQL, where the way there and
         """\
 `make bench-search`. The same queries over the same documents of 100 to 200 words, drawn by Zipf's law, each side one
 process on one core; documents a second of its processor time, a warm JVM's compiler and collector included. Of Lucene
-Monitor 9.11.1 the faster of its presearchers counts, one by one or in batches of a hundred, told how often each word
-occurs. The *realistic* mix asks for words, two or three together, phrases, words with a range, some alternatives,
-prefixes, wildcards and fuzzy words; the *adversarial* one for the fifty commonest words. Both sides have to find the
-same pairs. Memory is what the process, or the heap, holds more than without queries.""",
+Monitor 9.11.1 the faster of its presearchers counts, told how often each word occurs; its batches are of a hundred
+documents, ours Arrow batches of a thousand. The *realistic* mix asks for words, two or three together, phrases, words
+with a range, some alternatives, prefixes, wildcards and fuzzy words; the *adversarial* one for the fifty commonest
+words. Both sides have to find the same pairs. Memory is what the process, or the heap, holds more than without
+queries.""",
     ),
     "queues": Benchmark(
         "Queues beside Kafka's share groups and RabbitMQ",
