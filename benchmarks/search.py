@@ -6,8 +6,8 @@ Both sides are one process on one core each, hold the same queries, read the sam
 documents per second of processor time of the whole process, collector and compiler included, since that is what a core
 gives; before it counts, each side has warmed up. Of Lucene Monitor the faster of its presearchers counts. In batches,
 ours are Arrow batches of a thousand and its of a hundred; one by one, both have one document at a time. In the first
-round of each rate both have to find the same pairs, or the run fails. Figures are kept only with `--keep`: on a quiet machine.
-With `--quick` there is less of everything, and the figures mean nothing.
+round of each rate both have to find the same pairs, or the run fails. Figures are kept only with `--keep`: on a quiet
+machine. With `--quick` there is less of everything, and the figures mean nothing.
 """
 
 import argparse
