@@ -28,6 +28,7 @@ from headrace.cli.parameters import (
     limit_option,
 )
 from headrace.cli.pattern_events import OF_RECORDS, Events, Row, read_file, read_topic
+from headrace.cli.search_serving import serve
 from headrace.cli.status_view import search_table
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
@@ -75,6 +76,9 @@ def search() -> None:
       headrace search test listings.jsonl --mapping listings
       headrace search explain '{"title": "A bike for racing", "price": 450}' --id bikes
     """
+
+
+search.add_command(serve)
 
 
 # --- at work

@@ -18,11 +18,12 @@ from starlette.routing import Route
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.errors import ClientError
-from headrace.pipelines.views.serving.live import EventStream, Follower, Live
+from headrace.pipelines.views.serving.live import Follower, Live
 from headrace.pipelines.views.sink import ViewSink
 from headrace.serving.access import ON_LOOPBACK, Access
 from headrace.serving.guard import Guard, Site
 from headrace.serving.probes import PROBES, nothing_wrong, probe_routes
+from headrace.serving.sent_events import EventStream
 from headrace.serving.server import AppServer, listening
 from headrace.status import EVERY_S, VIEWS, Status, StatusWriter
 from headrace.stores.errors import BadQuestion, NoSuchView, StoreAway, ViewError

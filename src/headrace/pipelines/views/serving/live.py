@@ -6,15 +6,12 @@ for it, so a slow one costs no memory and sees several batches as one.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from starlette.responses import StreamingResponse
-from starlette.types import Send
-
+from headrace.serving.sent_events import HEARTBEAT, HEARTBEAT_S, encoded
 from headrace.stores.errors import ViewError
 from headrace.stores.views.question import Condition, Question, everything
 from headrace.stores.views.replica import fits
@@ -24,11 +21,8 @@ from headrace.stores.views.store import Change, Changes, Kept, Reader
 T = TypeVar("T")
 Ask = Callable[..., Awaitable[Any]]
 
-HEARTBEAT_S = 15.0
 _WAIT_S = 1.0  # how long a wait may outlast the server
 _PAUSE_S = 1.0
-_SEND_WITHIN_S = 15.0
-_HEARTBEAT = b": still here\n\n"
 
 
 class Follower:
@@ -122,7 +116,7 @@ class Live:
                 revision = found.kept.freshness.revision
                 yield self._change(found.kept, found.changes)
             if not await self._follower.newer(revision, HEARTBEAT_S):
-                yield _HEARTBEAT
+                yield HEARTBEAT
 
     async def _state(self) -> AsyncGenerator[tuple[bytes, int | None], None]:
         """All rows a page at a time, then what changed meanwhile: whole with the event `live`."""
@@ -165,28 +159,3 @@ class Live:
 
 def _behind(question: Question, row: Mapping[str, Any]) -> Question:
     return replace(question, after=tuple(row[order.column.name] for order in question.order))
-
-
-def encoded(kind: str, data: object, number: int | None = None) -> bytes:
-    """An event as it goes over the wire; JSON has no line break of its own, which would end the event."""
-    name = "" if number is None else f"id: {number}\n"
-    return f"{name}event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
-
-
-class EventStream(StreamingResponse):
-    """Sends events; a client that does not take one in time is let go."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
-        super().__init__(events, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
-
-    async def stream_response(self, send: Send) -> None:
-        async def within(message: Any) -> None:
-            async with asyncio.timeout(_SEND_WITHIN_S):
-                await send(message)
-
-        try:
-            await super().stream_response(within)
-        except TimeoutError:
-            return
