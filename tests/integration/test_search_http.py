@@ -127,7 +127,13 @@ def test_queries_are_listed_and_changed_and_count_at_once(server: SearchServer, 
 
 
 BAD = {
-    "not JSON": ("POST", "/percolate", b'{"title": }', 400, "the body is not JSON: Expecting value at line 1, column 11"),
+    "not JSON": (
+        "POST",
+        "/percolate",
+        b'{"title": }',
+        400,
+        "the body is not JSON: Expecting value at line 1, column 11",
+    ),
     "no number": ("POST", "/percolate", b'{"a": NaN}', 400, "the body is not JSON: NaN is not a number there"),
     "nested": ("POST", "/percolate", b"[" * 100_000, 400, "nested too deeply"),
     "no object": ("POST", "/percolate", [{}, 3], 400, "document 2 is not a JSON object"),
@@ -162,7 +168,9 @@ def test_only_who_may_changes_queries(cluster: Cluster, queries: CompactedTopic,
     tokens = tmp_path / "tokens"
     looks, changes = (add_token(tokens, role.value, role) for role in (Role.READ_ONLY, Role.ADMIN))
     access = Access(tokens=TokensFile(tokens))
-    with SearchServer(parse_bootstrap(str(cluster)), queries.partition.topic, port=0, access=access, allow_writes=True) as server:
+    with SearchServer(
+        parse_bootstrap(str(cluster)), queries.partition.topic, port=0, access=access, allow_writes=True
+    ) as server:
         assert ask(server, "POST", "/percolate", {})[0] == 401
         reader, admin = ({"Authorization": f"Bearer {each}"} for each in (looks, changes))
         assert ask(server, "POST", "/percolate", {}, **reader)[0] == 200

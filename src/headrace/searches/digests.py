@@ -1,6 +1,6 @@
 """Hits gathered into digests, one mail at most per owner and interval. Pure: the time is an argument.
 
-What always holds: a digest is due so long after its first hit, and not before the interval since the one before is over,
+What always holds: a digest is due so long after its first hit, and not before the interval since the last one is over,
 nor while a day has had its share; what waits for an owner has an upper bound, and hits beyond it are counted; an
 owner's number goes up with each digest, so that a digest is the same whenever it is made again.
 """
@@ -56,9 +56,7 @@ class Shown:
         )
         tags = tuple(tag[:_LONGEST_WORD] for tag in hit.tags[:_TAGS])
         key = (hit.document_key or "")[:_LONGEST_WORD]
-        return cls(
-            hit.query[:_LONGEST_WORD], tags, hit.topic, hit.partition, hit.offset, hit.timestamp_ms, key, pieces
-        )
+        return cls(hit.query[:_LONGEST_WORD], tags, hit.topic, hit.partition, hit.offset, hit.timestamp_ms, key, pieces)
 
     def as_json(self) -> dict[str, Any]:
         return {
