@@ -122,8 +122,8 @@ class Assembler:
             found = writer.write(expression)
         except Foreign:
             raise NotColumnar(
-                f"{show(expression)} cannot be computed over the rows of a match: work on texts and decimals of one "
-                "row at a time, or cast decimals to DOUBLE",
+                f"{show(expression)} cannot be computed over the rows of a match: put together or round what is of one "
+                "row, and only compare it with other rows; MEASURES may do either",
                 expression,
             ) from None
         begin = len(self.code)
@@ -306,7 +306,7 @@ class _Writer:
             return self._emit(found, op.MIN_LONG if is_least else op.MAX_LONG, lane, members)
         if found.kind is Kind.TEXT:
             return self._aggregate(replace(aggregate, of=_cast(aggregate.of, "double")))
-        if found.kind not in (*_NUMERIC, Kind.SPAN) or (aggregate.name == "avg" and found.kind is Kind.DECIMAL):
+        if found.kind not in (*_NUMERIC, Kind.SPAN):
             raise Foreign
         what = op.SUM_DISTINCT_DOUBLE if aggregate.is_distinct else op.SUM_DOUBLE
         if not is_double:
@@ -462,15 +462,14 @@ class _Writer:
             return self._time_arithmetic(name, one, other)
         if not kinds <= {*_NUMERIC}:
             raise Foreign
-        if Kind.DOUBLE not in kinds and Kind.DECIMAL in kinds:
-            if name not in ("+", "-", "*"):
-                raise Foreign
+        if Kind.DOUBLE not in kinds and Kind.DECIMAL in kinds and name != "/":
             if name == "*":
                 return self._emit(
                     _decimal(one.type.scale + other.type.scale), op.MULTIPLY, one.at, other.at
                 )  # fmt: skip
             one, other = self._same_scale(one, other)
-            return self._emit(_decimal(one.type.scale), _WHOLE[name], one.at, other.at)
+            found = LONG if name == "div" else _decimal(one.type.scale)
+            return self._emit(found, _WHOLE[name], one.at, other.at)
         if kinds == {Kind.LONG} and name in _WHOLE:
             return self._emit(LONG, _WHOLE[name], one.at, other.at)
         found = LONG if name == "div" else DOUBLE

@@ -23,13 +23,14 @@ from headrace.cep.errors import TooManyPartialMatches
 from headrace.cep.expressions import TRUE, Call, Expression, Fact, Literal, show, walk
 from headrace.cep.found import Found, Rows, Shown, Stepped, describe
 from headrace.cep.kept import Kept, Shelves, Tables
-from headrace.cep.kinds import LONG, Kind, column_of, numbers_of
+from headrace.cep.kinds import LONG, Kind, numbers_of
 from headrace.cep.lanes import NO_NODES, fill, lagged, last_rows, names_of
 from headrace.cep.loops import layout
-from headrace.cep.loops.code import run_nodes, run_rows
+from headrace.cep.loops.code import run_rows
 from headrace.cep.loops.keys import step_keys
 from headrace.cep.loops.layout import NEVER, NOT_YET, Longs, Look
 from headrace.cep.loops.paths import collect, hash_nodes
+from headrace.cep.measures import measured
 from headrace.cep.rowwise import Evaluated, RowProgram
 from headrace.cep.shaping import shape_of
 from headrace.cep.stepping import Cap
@@ -66,7 +67,9 @@ class ColumnarProgram:
         if len(self.row_predicates) + len(self._bits) > _MOST_BITS:
             raise NotColumnar(f"the pattern has more than {_MOST_BITS} different conditions")
         self._measures = [
-            (measure, self._assembler.assemble(measure.value)) for measure in tree.output.measures if schema is not None
+            (measure, measured(self._assembler, measure.value))
+            for measure in tree.output.measures
+            if schema is not None
         ]
         self._distinct = -1
         if tree.distinct is not None and schema is not None:
@@ -301,7 +304,7 @@ class ColumnarProgram:
     @property
     def output_schema(self) -> pa.Schema:
         """The measures with their types."""
-        return pa.schema([(measure.name, segment.type.arrow) for measure, segment in self._measures])
+        return pa.schema([(measure.name, value.type) for measure, value in self._measures])
 
     def output(self, found: Found) -> Shown:
         """The rows that the matches of a step are shown as."""
@@ -315,16 +318,11 @@ class ColumnarProgram:
         else:
             matches, running = np.arange(len(found)), lasts
         columns = []
-        for measure, segment in self._measures:
+        for measure, value in self._measures:
             # What is final has one value a match.
             wanted = lasts if measure.is_final or not self.all_rows else running
             numbers = found.numbers if wanted is lasts else found.numbers[matches]
-            longs, doubles = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.float64)
-            known = np.zeros(len(wanted), np.bool_)
-            run_nodes(
-                call.look, segment.begin, segment.end, call.nodes, states, wanted, numbers, longs, doubles, known
-            )  # fmt: skip
-            column = column_of(longs, doubles, known, segment.type, call.texts)
+            column = value.column(call, states, wanted, numbers)
             columns.append(column.take(pa.array(matches)) if wanted is lasts and self.all_rows else column)
         rows = call.nodes[running, layout.N_ROW]
         if not columns:

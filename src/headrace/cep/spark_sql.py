@@ -135,7 +135,7 @@ class _Writer:
             return "NULL", NULL
         if Kind.TIME in kinds or Kind.SPAN in kinds:
             return self._time_arithmetic(name, one, other, first, second)
-        if Kind.TEXT in kinds or Kind.DOUBLE in kinds or Kind.BOOL in kinds or (name == "/" and kinds == {Kind.LONG}):
+        if name == "/" or kinds & {Kind.TEXT, Kind.DOUBLE, Kind.BOOL}:
             one, other = _converted(one, first, Kind.DOUBLE), _converted(other, second, Kind.DOUBLE)
             if name == "div":
                 return f"TRY_CAST(try_divide({one}, {other}) AS BIGINT)", LONG

@@ -120,7 +120,7 @@ def _fitting(value: Any) -> Any:
 def _divide(left: Any, right: Any) -> Any:
     if isinstance(right, int | float | Decimal) and right == 0:
         return None
-    if isinstance(left, int) and isinstance(right, int):
+    if isinstance(left, int | Decimal) and isinstance(right, int | Decimal):
         return float(left) / float(right)
     return left / right
 

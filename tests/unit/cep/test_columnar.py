@@ -1,5 +1,6 @@
 """The automaton over arrays: what it refuses, what it keeps between calls, its cap. Equal results: tests/property."""
 
+from decimal import Decimal
 from itertools import pairwise
 
 import numpy as np
@@ -163,7 +164,7 @@ def test_measures_have_their_types_before_there_is_a_match():
     ("condition", "sentence"),
     [
         ("concat(a.k, k) = 'x'", "concat.* cannot be computed over the rows of a match"),
-        ("d / a.d > 1", "cast decimals to DOUBLE"),
+        ("round(y / a.y, 1) > 1", "round what is of one row"),
         ("MATCH_NUMBER() > 1", "known only once there is a match"),
     ],
 )
@@ -172,6 +173,55 @@ def test_what_cannot_be_compiled_is_refused_with_its_place(condition, sentence):
     pattern = Pattern.begin("a").next("b", condition)
     with pytest.raises(NotColumnar, match=sentence):
         ColumnarProgram(pattern.compile(schema.names, bounded=True), schema=schema)
+
+
+def test_decimals_of_several_rows_are_divided_and_averaged():
+    schema = SCHEMA.append(pa.field("d", pa.decimal128(10, 2)))
+    rows = [{"d": Decimal(text)} for text in ("2.00", "3.01", "0.00", "-7.50")]
+    for condition, found in [
+        ("d / a.d > 1.5", [[0, 1]]),
+        ("a.d / d IS NULL", [[1, 2]]),
+        ("d % a.d = 1.01 AND d div a.d = 1", [[0, 1]]),
+        ("AVG(d) > 2.5", [[0, 1]]),
+        ("AVG(d) = -3.75", [[2, 3]]),
+    ]:
+        pattern = Pattern.begin("a").next("b", condition)
+        assert [taken for _, taken in over(pattern, rows, schema=schema)] == found, condition
+        plain = [[rows.index(one.values) for _, one in match] for match in pattern.matches(rows, bounded=True)]
+        assert plain == found, condition
+
+
+def test_measures_put_together_what_is_of_several_rows():
+    schema = pa.schema([("k", pa.string()), ("x", pa.int64()), ("d", pa.decimal128(10, 2)), ("y", pa.float64())])
+    pattern = Pattern.sql(
+        """MATCH_RECOGNIZE (ORDER BY x MEASURES a.k || ' to ' || b.k AS route, round(b.y / a.y, 2) AS times,
+        round(AVG(d), 1) AS mean, length(concat(a.k, b.k, '!')) + COUNT(*) AS n, b.d / a.d AS share,
+        upper(CLASSIFIER()) || MATCH_NUMBER() AS c, coalesce(a.k || b.k, '?') LIKE '%e%' AS has
+        PATTERN (a b) DEFINE a AS x % 2 = 1)"""
+    )
+    rows = [
+        {"k": "Rome", "x": 1, "d": Decimal("2.50"), "y": 3.0}, {"k": "Oslo", "x": 2, "d": Decimal("7.50"), "y": 2.0},
+        {"k": None, "x": 3, "d": None, "y": 1.0}, {"k": "Oslo", "x": 4, "d": Decimal(4), "y": 0.125},
+        {"k": "", "x": 5, "d": Decimal(0), "y": 0.0}, {"k": "x", "x": 6, "d": Decimal(1), "y": None},
+    ]  # fmt: skip
+    wanted = [dict(match.output[0]) for match in pattern.matches(rows, bounded=True)]
+    assert wanted[0] == {
+        "route": "Rome to Oslo", "times": 0.67, "mean": 5.0, "n": 11, "share": 3.0, "c": "B1", "has": True,
+    }  # fmt: skip
+    columnar = ColumnarProgram(pattern.compile(schema.names, bounded=True), schema=schema)
+    evaluated = columnar.evaluate(pa.RecordBatch.from_pylist(rows, schema=schema))
+    places = np.arange(len(rows))
+    stepped = columnar.step(
+        Kept.nothing(1), np.array([len(rows)]), places, places * 1_000_000, evaluated.masks, evaluated.facts,
+        watermark_us=0, is_final=True,
+    )  # fmt: skip
+    shown = columnar.output(stepped.matches).measures
+    assert shown.to_pylist() == wanted
+    assert shown.schema == columnar.output_schema
+    none = columnar.step(
+        Kept.nothing(1), np.array([0]), places[:0], places[:0], places[:0], None, watermark_us=0, is_final=True
+    )
+    assert columnar.output(none.matches).measures.schema == columnar.output_schema
 
 
 def test_values_that_cannot_be_told_apart_are_refused():
