@@ -16,9 +16,10 @@ from headrace.cep.compiling import compile_tree
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.match import Event, Taken, path
 from headrace.cep.matcher import Describer
+from headrace.cep.partial import Cap, Counts, Emitted
 from headrace.cep.program import Program
 from headrace.cep.reading import Scope, read_expression
-from headrace.cep.stepping import Cap, Counts, Emitted, KeyRuns
+from headrace.cep.stepping import KeyRuns
 from headrace.cep.tree import (
     Absence,
     AfterMatch,

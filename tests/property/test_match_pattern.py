@@ -12,7 +12,7 @@ from headrace.cep.checking import check
 from headrace.cep.columnar import ColumnarProgram, NotColumnar
 from headrace.cep.compiling import compile_tree
 from headrace.cep.errors import InvalidPattern
-from headrace.cep.stepping import Cap
+from headrace.cep.partial import Cap
 from headrace.cep.tree import PatternTree
 from headrace.pipelines.keyed.operator import NO_WATERMARK
 from tests.property.storage_model import examples

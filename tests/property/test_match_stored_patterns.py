@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cep import read_pattern
-from headrace.cep.stepping import Cap
+from headrace.cep.partial import Cap
 from headrace.pipelines.keyed.operator import Ordered
 from headrace.pipelines.operators.patterns.operator import LOST, PARTIAL, MatchPatterns
 from headrace.pipelines.operators.patterns.shapes import ROWS, Several

@@ -1,15 +1,16 @@
 """Complex event processing, pure: patterns over streams of rows, the automaton they compile into, and a plain matcher.
 
-    pattern.py  match_recognize.py     the two languages, Python and SQL; `reading.py` their conditions,
-                                       `row_pattern.py` what stands in PATTERN
+    pattern.py  match_recognize.py     the two languages, Python and SQL; `written.py` what is written in Python,
+                                       `parsing.py` and `reading.py` conditions, `row_pattern.py` PATTERN
     tree.py                            what both are read into
     automaton.py  compiling.py         what the tree compiles into; `explaining.py` for people
     checking.py                        what is refused before anything runs
     expressions.py                     conditions, with SQL's three truth values
     evaluation.py  values.py           conditions of one row after the other
-    assembling.py  kinds.py  lanes.py  conditions as code, and the values that it reads, as numbers
+    assembling.py  operations.py       conditions as code; `measures.py` what MEASURES show
+    kinds.py  lanes.py                 the values that code reads, as numbers
     rowwise.py  spark_sql.py           what looks at one row only: over batches, and as texts for Spark
-    program.py  stepping.py            the automaton at work: one key's partial matches, row by row
+    program.py  stepping.py            the automaton at work: one key's partial matches (`partial.py`), row by row
     matcher.py                         events of all keys, put in order
     match.py                           events and matches
     columnar.py  shaping.py  loops/    the same for many keys at once, over arrays, compiled

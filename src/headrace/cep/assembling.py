@@ -10,8 +10,6 @@ hold the result; beyond them it is NULL. Values of different numeric types that 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -33,28 +31,15 @@ from headrace.cep.expressions import (
 )
 from headrace.cep.kinds import BOOL, DOUBLE, LONG, NULL, SPAN, TEXT, TIME, Kind, Type, type_of
 from headrace.cep.loops import instructions as op
-from headrace.cep.values import CASTS, FUNCTIONS, moment
+from headrace.cep.operations import COMPARISONS, FRACTIONS, NUMERIC, Foreign, Operators, Value, as_cast, decimal_of
+from headrace.cep.values import FUNCTIONS
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MOMENT: Final = datetime.min.replace(tzinfo=UTC)
-_LAST_MOMENT: Final = datetime.max.replace(tzinfo=UTC)
-_COMPARISONS: Final = {
-    "=": op.EQUAL, "<>": op.UNEQUAL, "<": op.LESS, "<=": op.AT_MOST, ">": op.MORE, ">=": op.AT_LEAST,
-}  # fmt: skip
-_WHOLE: Final = {
-    "+": op.ADD, "-": op.SUBTRACT, "*": op.MULTIPLY, "div": op.DIVIDE_WHOLE, "%": op.REMAINDER,
-}  # fmt: skip
-_FRACTIONS: Final = {
-    "+": op.ADD_D, "-": op.SUBTRACT_D, "*": op.MULTIPLY_D, "/": op.DIVIDE_D, "div": op.DIVIDE_WHOLE_D,
-    "%": op.REMAINDER_D,
-}  # fmt: skip
 _OF_ONE: Final = {
     "sqrt": op.SQRT, "exp": op.EXP, "ln": op.LN, "log10": op.LOG10, "log2": op.LOG2, "sin": op.SIN, "cos": op.COS,
     "tan": op.TAN, "asin": op.ASIN, "acos": op.ACOS, "atan": op.ATAN, "sinh": op.SINH, "cosh": op.COSH,
     "tanh": op.TANH, "cbrt": op.CBRT, "radians": op.RADIANS, "degrees": op.DEGREES, "sign": op.SIGN,
 }  # fmt: skip
 _OF_TWO: Final = {"power": op.POWER, "atan2": op.ATAN2, "hypot": op.HYPOT}
-_NUMERIC: Final = (Kind.LONG, Kind.DOUBLE, Kind.DECIMAL)
 # What comes out of functions that code has no instruction for.
 _FOREIGN: Final[Mapping[str, Type]] = {
     **dict.fromkeys(("||", "concat", "lower", "upper", "trim", "substring"), TEXT),
@@ -70,10 +55,6 @@ class NotColumnar(CepError):
     def __init__(self, sentence: str, expression: Expression | None = None) -> None:
         place = expression and next((part.place for part in walk(expression) if isinstance(part, At | Column)), None)
         super().__init__(f"{sentence}\n{place.mark()}" if place else sentence)
-
-
-class Foreign(Exception):
-    """There is no instruction for this."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +74,6 @@ class Segment:
     type: Type
     is_at_hand: bool
     """It looks at no other row of the match than the one at hand."""
-
-
-@dataclass(frozen=True)
-class _Value:
-    at: int
-    type: Type
 
 
 @dataclass
@@ -181,7 +156,7 @@ class Assembler:
         elif expression.name == "round":
             found = self.type_of(expression.args[0])
             found = found if found.kind is Kind.LONG else DOUBLE if found.kind is Kind.DOUBLE else None
-        elif expression.name in ("is null", "<=>", "in", *_COMPARISONS):
+        elif expression.name in ("is null", "<=>", "in", *COMPARISONS):
             found = BOOL
         else:
             found = _FOREIGN.get(expression.name)
@@ -190,17 +165,16 @@ class Assembler:
         return found
 
 
-class _Writer:
+class _Writer(Operators):
     """The code of one expression."""
 
     def __init__(self, assembler: Assembler, own: str | None) -> None:
+        super().__init__(assembler)
         self._all = assembler
         self._own = own
-        self.lines: list[tuple[int, int, int, int, int]] = []
-        self._known: dict[tuple[int, int, int, int, int], int] = {}
         self.is_at_hand = True
 
-    def write(self, expression: Expression, may_be_lane: bool = True) -> _Value:
+    def write(self, expression: Expression, may_be_lane: bool = True) -> Value:
         if is_constant(expression):
             return self._constant(constant(expression))
         if isinstance(expression, Column):
@@ -220,56 +194,17 @@ class _Writer:
             self._known = {line: at for line, at in self._known.items() if at < before}
             if is_row_only(expression):
                 if not may_be_lane:
-                    return _Value(0, self._all.foreign_type(expression))
+                    return Value(0, self._all.foreign_type(expression))
                 return self._load(expression)
             return self.write(_pushed_down(expression))
 
-    def _emit(self, found: Type, what: int, a: int = 0, b: int | None = None, c: int = 0) -> _Value:
-        line = (what, a, a if b is None else b, c, 0)
-        if line not in self._known:
-            self._known[line] = len(self.lines)
-            self.lines.append(line)
-        return _Value(self._known[line], found)
-
     # --- values
 
-    def _constant(self, value: Any) -> _Value:
-        if value is None:
-            return self._emit(NULL, op.NULL)
-        found: Type
-        if isinstance(value, bool):
-            found, value = BOOL, int(value)
-        elif isinstance(value, int):
-            if not op.LEAST_LONG <= value <= op.MOST:
-                return self._emit(NULL, op.NULL)
-            found = LONG
-        elif isinstance(value, float):
-            found = DOUBLE
-        elif isinstance(value, str):
-            found = TEXT
-        elif isinstance(value, datetime | date):
-            found, value = TIME, (moment(value) - _EPOCH) // timedelta(microseconds=1)
-        elif isinstance(value, timedelta):
-            found, value = SPAN, value // timedelta(microseconds=1)
-        elif isinstance(value, Decimal) and value.is_finite() and abs(value) < 10**9 and _scale(value) <= 9:
-            found, value = Type(Kind.DECIMAL, pa.decimal128(18, _scale(value))), int(value.scaleb(_scale(value)))
-        else:
-            raise Foreign
-        return self._emit(found, op.CONSTANT, self._place(found, value))
-
-    def _place(self, found: Type, value: Any) -> int:
-        constants, key = self._all.constants, (found.kind, repr(value))
-        for at, (one, other) in enumerate(constants):
-            if (one.kind, repr(other)) == key:
-                return at
-        constants.append((found, value))
-        return len(constants) - 1
-
-    def _load(self, of: Expression, back: int = 0) -> _Value:
+    def _load(self, of: Expression, back: int = 0) -> Value:
         lane, found = self._all.lane(of, back)
         return self._emit(found, op.LOAD, lane)
 
-    def _fact(self, fact: Fact) -> _Value:
+    def _fact(self, fact: Fact) -> Value:
         if fact.name == "MATCH_NUMBER":
             return self._emit(LONG, op.MATCH_NUMBER)
         if self._own is not None:
@@ -278,7 +213,7 @@ class _Writer:
         constants += [(TEXT, variable) for variable in self._all.variables]
         return self._emit(TEXT, op.CLASSIFIER, len(constants) - len(self._all.variables))
 
-    def _at(self, at: At) -> _Value:
+    def _at(self, at: At) -> Value:
         is_own = at.variables is None or (self._own is not None and self._own in at.variables)
         if at.end is End.LAST and not at.offset and is_own:
             return self._load(at.of, at.back)
@@ -287,7 +222,7 @@ class _Writer:
         what = op.FROM_FIRST if at.end is End.FIRST else op.FROM_LAST
         return self._emit(found, what, lane, self._all.set_of(at.variables), at.offset)
 
-    def _aggregate(self, aggregate: Aggregate) -> _Value:
+    def _aggregate(self, aggregate: Aggregate) -> Value:
         self.is_at_hand = False
         members = self._all.set_of(aggregate.variables)
         if aggregate.of is None:
@@ -305,8 +240,8 @@ class _Writer:
                 return self._emit(found, op.MIN_DOUBLE if is_least else op.MAX_DOUBLE, lane, members)
             return self._emit(found, op.MIN_LONG if is_least else op.MAX_LONG, lane, members)
         if found.kind is Kind.TEXT:
-            return self._aggregate(replace(aggregate, of=_cast(aggregate.of, "double")))
-        if found.kind not in (*_NUMERIC, Kind.SPAN):
+            return self._aggregate(replace(aggregate, of=as_cast(aggregate.of, "double")))
+        if found.kind not in (*NUMERIC, Kind.SPAN):
             raise Foreign
         what = op.SUM_DISTINCT_DOUBLE if aggregate.is_distinct else op.SUM_DOUBLE
         if not is_double:
@@ -320,7 +255,7 @@ class _Writer:
 
     # --- operators and functions
 
-    def _call(self, call: Call) -> _Value:
+    def _call(self, call: Call) -> Value:
         name, args = call.name, call.args
         if name in ("and", "or"):
             found = self._truth(args[0])
@@ -331,7 +266,7 @@ class _Writer:
             return self._emit(BOOL, op.NOT, self._truth(args[0]).at)
         if name == "is null":
             return self._emit(BOOL, op.IS_NULL, self.write(args[0]).at)
-        if name in _COMPARISONS or name == "<=>":
+        if name in COMPARISONS or name == "<=>":
             return self._compare(name, args[0], args[1])
         if name == "in":
             tests = [self._compare("=", args[0], one) for one in args[1:]]
@@ -341,21 +276,21 @@ class _Writer:
             return found
         if name in ("case", "coalesce", "nullif", "greatest", "least"):
             return self._choice(name, args)
-        if name in _FRACTIONS:
+        if name in FRACTIONS:
             return self._arithmetic(name, args)
         if name == "cast":
             assert isinstance(args[1], Literal)
             return self._cast(args[0], str(args[1].value))
         return self._function(name, args)
 
-    def _function(self, name: str, args: Sequence[Expression]) -> _Value:
+    def _function(self, name: str, args: Sequence[Expression]) -> Value:
         if name == "pi":
             return self._constant(constant(Call("pi", ())))
         if name not in ("negate", "abs", "ceil", "floor", "round", *_OF_ONE, *_OF_TWO):
             raise Foreign
         given = self.write(args[0])
         if given.type.kind is Kind.TEXT and name != "round":
-            given = self.write(_cast(args[0], "double"))
+            given = self.write(as_cast(args[0], "double"))
         if given.type.kind is Kind.NULL:
             return given
         if name in _OF_TWO:
@@ -369,213 +304,16 @@ class _Writer:
             raise Foreign
         is_double = given.type.kind is Kind.DOUBLE
         if name in ("negate", "abs"):
-            if given.type.kind not in (*_NUMERIC, Kind.SPAN):
+            if given.type.kind not in (*NUMERIC, Kind.SPAN):
                 raise Foreign
             if is_double:
                 return self._emit(given.type, op.NEGATE_D if name == "negate" else op.ABSOLUTE_D, given.at)
             return self._emit(given.type, op.NEGATE if name == "negate" else op.ABSOLUTE, given.at)
         if given.type.kind is Kind.LONG:
-            return _Value(given.at, LONG)
+            return Value(given.at, LONG)
         if not is_double:
             raise Foreign
         return self._emit(LONG, op.CEILING if name == "ceil" else op.FLOOR, given.at)
-
-    def _truth(self, expression: Expression) -> _Value:
-        given = self.write(expression)
-        if given.type.kind in (Kind.BOOL, Kind.NULL):
-            return given
-        if given.type.kind in (Kind.LONG, Kind.DECIMAL):
-            return self._emit(BOOL, op.IS_TRUE, given.at)
-        if given.type.kind is Kind.DOUBLE:
-            return self._emit(BOOL, op.IS_TRUE_D, given.at)
-        raise Foreign
-
-    def _number(self, expression: Expression) -> _Value:
-        given = self.write(expression)
-        return self.write(_cast(expression, "double")) if given.type.kind is Kind.TEXT else given
-
-    def _double(self, given: _Value) -> _Value:
-        kind = given.type.kind
-        if kind in (Kind.DOUBLE, Kind.NULL):
-            return given
-        if kind not in (Kind.LONG, Kind.BOOL, Kind.DECIMAL):
-            raise Foreign
-        return self._emit(DOUBLE, op.TO_DOUBLE, given.at, None, 10**given.type.scale)
-
-    def _compare(self, name: str, left: Expression, right: Expression) -> _Value:
-        one, other = self.write(left), self.write(right)
-        kinds = {one.type.kind, other.type.kind}
-        if Kind.TEXT in kinds and len(kinds) == 2 and Kind.NULL not in kinds:
-            # A text that meets something else is read as such.
-            (kind,) = kinds - {Kind.TEXT}
-            if kind is Kind.SPAN:
-                return self._unlike(name, one, other)
-            target = "double" if kind in _NUMERIC else "boolean" if kind is Kind.BOOL else "timestamp"
-            if one.type.kind is Kind.TEXT:
-                one = self.write(_cast(left, target))
-            else:
-                other = self.write(_cast(right, target))
-            kinds = {one.type.kind, other.type.kind}
-        if Kind.NULL in kinds:
-            return self._unlike(name, one, other)
-        if len(kinds) == 2:
-            if not kinds <= {Kind.BOOL, *_NUMERIC}:
-                return self._unlike(name, one, other)
-            one, other = self._double(one), self._double(other)
-        elif one.type.kind is Kind.DECIMAL:
-            one, other = self._same_scale(one, other)
-        elif one.type.kind is Kind.TEXT:
-            if one.type != other.type:
-                return self._unlike(name, one, other)
-            self._all.orders_texts |= name not in ("=", "<>", "<=>")
-        is_double = one.type.kind is Kind.DOUBLE
-        if name == "<=>":
-            return self._emit(BOOL, op.SAME_D if is_double else op.SAME, one.at, other.at)
-        return self._emit(BOOL, op.COMPARE_D if is_double else op.COMPARE, one.at, other.at, _COMPARISONS[name])
-
-    def _unlike(self, name: str, one: _Value, other: _Value) -> _Value:
-        """Values that do not compare: unknown; but nothing is the same as nothing."""
-        if name != "<=>":
-            return self._emit(BOOL, op.NULL)
-        tests = self._emit(BOOL, op.IS_NULL, one.at), self._emit(BOOL, op.IS_NULL, other.at)
-        return self._emit(BOOL, op.AND, tests[0].at, tests[1].at)
-
-    def _same_scale(self, one: _Value, other: _Value) -> tuple[_Value, _Value]:
-        scale = max(one.type.scale, other.type.scale)
-        return self._scaled(one, scale), self._scaled(other, scale)
-
-    def _scaled(self, given: _Value, scale: int) -> _Value:
-        by = scale - given.type.scale
-        if not by:
-            return given
-        factor = self._emit(LONG, op.CONSTANT, self._place(LONG, 10**by))
-        return self._emit(_decimal(scale), op.MULTIPLY, given.at, factor.at)
-
-    def _arithmetic(self, name: str, args: Sequence[Expression]) -> _Value:
-        one, other = self.write(args[0]), self.write(args[1])
-        if Kind.NULL in (one.type.kind, other.type.kind):
-            return self._emit(NULL, op.NULL)
-        if Kind.TEXT in (one.type.kind, other.type.kind):
-            one, other = self._double(self._number(args[0])), self._double(self._number(args[1]))
-        kinds = {one.type.kind, other.type.kind}
-        if kinds <= {Kind.TIME, Kind.SPAN} or Kind.SPAN in kinds:
-            return self._time_arithmetic(name, one, other)
-        if not kinds <= {*_NUMERIC}:
-            raise Foreign
-        if Kind.DOUBLE not in kinds and Kind.DECIMAL in kinds and name != "/":
-            if name == "*":
-                return self._emit(
-                    _decimal(one.type.scale + other.type.scale), op.MULTIPLY, one.at, other.at
-                )  # fmt: skip
-            one, other = self._same_scale(one, other)
-            found = LONG if name == "div" else _decimal(one.type.scale)
-            return self._emit(found, _WHOLE[name], one.at, other.at)
-        if kinds == {Kind.LONG} and name in _WHOLE:
-            return self._emit(LONG, _WHOLE[name], one.at, other.at)
-        found = LONG if name == "div" else DOUBLE
-        return self._emit(found, _FRACTIONS[name], self._double(one).at, self._double(other).at)
-
-    def _time_arithmetic(self, name: str, one: _Value, other: _Value) -> _Value:
-        kinds = one.type.kind, other.type.kind
-        if any(pa.types.is_date(value.type.arrow) for value in (one, other)) and Kind.SPAN in kinds:
-            raise Foreign
-        if kinds == (Kind.TIME, Kind.TIME) and name == "-":
-            return self._emit(SPAN, op.SUBTRACT, one.at, other.at)
-        if name in ("+", "-") and kinds == (Kind.SPAN, Kind.SPAN):
-            return self._emit(SPAN, _WHOLE[name], one.at, other.at)
-        if (name in ("+", "-") and kinds == (Kind.TIME, Kind.SPAN)) or (
-            name == "+" and kinds == (Kind.SPAN, Kind.TIME)
-        ):
-            found = one.type if kinds[0] is Kind.TIME else other.type
-            at = self._emit(found, _WHOLE[name], one.at, other.at)
-            bounds = [
-                self._place(LONG, (bound - _EPOCH) // timedelta(microseconds=1))
-                for bound in (_FIRST_MOMENT, _LAST_MOMENT)
-            ]
-            return self._emit(found, op.BOUND, at.at, bounds[0], bounds[1])
-        if name == "*" and set(kinds) == {Kind.SPAN, Kind.LONG}:
-            return self._emit(SPAN, op.MULTIPLY, one.at, other.at)
-        if name == "/" and kinds == (Kind.SPAN, Kind.SPAN):
-            sides = self._double(_Value(one.at, LONG)), self._double(_Value(other.at, LONG))
-            return self._emit(DOUBLE, op.DIVIDE_D, sides[0].at, sides[1].at)
-        raise Foreign
-
-    # --- choices
-
-    def _choice(self, name: str, args: Sequence[Expression]) -> _Value:
-        if name == "nullif":
-            test = self._compare("=", args[0], args[1])
-            given = self.write(args[0])
-            return self._emit(given.type, op.SELECT, test.at, self._emit(NULL, op.NULL).at, given.at)
-        if name == "case":
-            tests = [self._truth(test) for test in args[:-1:2]]
-            values, found = self._alike([self.write(value) for value in (*args[1:-1:2], args[-1])])
-            chosen = values[-1]
-            for test, value in zip(reversed(tests), reversed(values[:-1]), strict=True):
-                chosen = self._emit(found, op.SELECT, test.at, value.at, chosen.at)
-            return _Value(chosen.at, found)
-        values, found = self._alike([self.write(value) for value in args])
-        if name == "coalesce":
-            what = op.COALESCE
-        else:
-            self._all.orders_texts |= found.kind is Kind.TEXT
-            is_double = found.kind is Kind.DOUBLE
-            what = {
-                ("greatest", False): op.GREATEST, ("greatest", True): op.GREATEST_D,
-                ("least", False): op.LEAST, ("least", True): op.LEAST_D,
-            }[name, is_double]  # fmt: skip
-        chosen = values[0]
-        for value in values[1:]:
-            chosen = self._emit(found, what, chosen.at, value.at)
-        return _Value(chosen.at, found)
-
-    def _alike(self, values: list[_Value]) -> tuple[list[_Value], Type]:
-        """Values of one type: numbers of several types are fractions."""
-        known = [value for value in values if value.type.kind is not Kind.NULL]
-        kinds = {value.type.kind for value in known}
-        if not kinds:
-            return values, NULL
-        if len(kinds) > 1:
-            if not kinds <= {*_NUMERIC}:
-                raise Foreign
-            return [self._double(value) for value in values], DOUBLE
-        if kinds == {Kind.DECIMAL}:
-            scale = max(value.type.scale for value in known)
-            return [value if value not in known else self._scaled(value, scale) for value in values], _decimal(scale)
-        types = list(dict.fromkeys(value.type for value in known))
-        if len(types) > 1 and kinds == {Kind.TEXT}:
-            raise Foreign
-        return values, types[0] if len(types) == 1 else {Kind.LONG: LONG, Kind.DOUBLE: DOUBLE}.get(types[0].kind, TIME)
-
-    def _cast(self, given: Expression, target: str) -> _Value:
-        value = self.write(given)
-        kind = value.type.kind
-        if kind is Kind.NULL:
-            return value
-        if target == "double" and kind in (*_NUMERIC, Kind.BOOL):
-            return _Value(self._double(value).at, DOUBLE)
-        if target == "int" and kind in (Kind.LONG, Kind.BOOL):
-            return _Value(value.at, LONG)
-        if target == "int" and kind is Kind.DOUBLE:
-            return self._emit(LONG, op.TO_LONG, value.at)
-        if target == "int" and kind is Kind.DECIMAL:
-            by = self._emit(LONG, op.CONSTANT, self._place(LONG, 10**value.type.scale))
-            return self._emit(LONG, op.DIVIDE_WHOLE, value.at, by.at)
-        if target == "boolean" and kind in (Kind.BOOL, Kind.LONG, Kind.DOUBLE):
-            return self._truth(given)
-        if target == "timestamp" and kind is Kind.TIME:
-            return _Value(value.at, TIME if pa.types.is_date(value.type.arrow) else value.type)
-        if target == "string" and value.type == TEXT:
-            return value
-        raise Foreign
-
-
-def _cast(expression: Expression | None, target: str) -> Expression:
-    """A cast, as deep within as texts are looked up, so that each is read once for its row."""
-    assert expression is not None
-    if isinstance(expression, At):
-        return replace(expression, of=_cast(expression.of, target))
-    return Call("cast", (expression, Literal(target)))
 
 
 def _pushed_down(call: Call) -> Expression:
@@ -591,19 +329,6 @@ def _pushed_down(call: Call) -> Expression:
     return replace(ats[0], of=of)
 
 
-def _scale(value: Decimal) -> int:
-    return max(0, -int(value.as_tuple().exponent))
-
-
-def _decimal(scale: int) -> Type:
-    if scale > 38:
-        raise Foreign
-    return Type(Kind.DECIMAL, pa.decimal128(38, scale))
-
-
 def _wide(found: Type) -> Type:
     """What a sum of such is."""
-    return {Kind.LONG: LONG, Kind.DOUBLE: DOUBLE, Kind.SPAN: SPAN}.get(found.kind) or _decimal(found.scale)
-
-
-assert set(CASTS.values()) == {"int", "double", "decimal", "string", "boolean", "timestamp"}
+    return {Kind.LONG: LONG, Kind.DOUBLE: DOUBLE, Kind.SPAN: SPAN}.get(found.kind) or decimal_of(found.scale)

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.cep.assembling import Assembler, Foreign, NotColumnar, Segment
+from headrace.cep.assembling import Assembler, NotColumnar, Segment
 from headrace.cep.automaton import ACCEPT, Automaton
 from headrace.cep.errors import TooManyPartialMatches
 from headrace.cep.expressions import TRUE, Call, Expression, Fact, Literal, show, walk
@@ -31,9 +31,10 @@ from headrace.cep.loops.keys import step_keys
 from headrace.cep.loops.layout import NEVER, NOT_YET, Longs, Look
 from headrace.cep.loops.paths import collect, hash_nodes
 from headrace.cep.measures import measured
+from headrace.cep.operations import Foreign
+from headrace.cep.partial import Cap
 from headrace.cep.rowwise import Evaluated, RowProgram
 from headrace.cep.shaping import shape_of
-from headrace.cep.stepping import Cap
 from headrace.cep.tree import Contiguity, Skip
 
 __all__ = ["NEVER", "ColumnarProgram", "Evaluated", "Found", "Kept", "NotColumnar", "Shown", "Stepped"]

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.expressions import Expression, Literal
-from headrace.cep.reading import Scope, read_expression, tokenize
+from headrace.cep.parsing import tokenize
+from headrace.cep.reading import Scope, read_expression
 from headrace.cep.row_pattern import RowPattern
 from headrace.cep.tree import (
     Absence,

@@ -18,8 +18,9 @@ from headrace.cep.automaton import Automaton
 from headrace.cep.errors import InvalidEvent, InvalidPattern
 from headrace.cep.evaluation import compile_expression
 from headrace.cep.match import Event, Match, Taken, path
+from headrace.cep.partial import NEVER, Cap, Counts, Emitted
 from headrace.cep.program import Program
-from headrace.cep.stepping import NEVER, Cap, Counts, Emitted, KeyRuns
+from headrace.cep.stepping import KeyRuns
 from headrace.cep.values import as_key, moment
 from headrace.errors import nearest
 

@@ -1,4 +1,4 @@
-"""What MEASURES show of matches: values over all rows of a match, by code and, where there is no instruction, in Python.
+"""What MEASURES show of matches: values over all rows of a match, by code, and in Python where there is no instruction.
 
 `a.city || b.city` has no instruction, but `a.city` and `b.city` have: code finds such parts for all matches of a call,
 and the rest is computed of them as of columns, once for each different combination.
@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from headrace.cep.assembling import Assembler, Foreign, NotColumnar, Segment
+from headrace.cep.assembling import Assembler, NotColumnar, Segment
 from headrace.cep.evaluation import is_constant
 from headrace.cep.expressions import Call, Column, Expression
 from headrace.cep.found import Rows
 from headrace.cep.kinds import column_of
 from headrace.cep.loops.code import run_nodes
 from headrace.cep.loops.layout import Longs
+from headrace.cep.operations import Foreign
 from headrace.cep.rowwise import RowProgram
 
 

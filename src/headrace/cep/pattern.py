@@ -19,93 +19,25 @@ from headrace.cep.checking import check
 from headrace.cep.compiling import compile_tree
 from headrace.cep.errors import InvalidPattern
 from headrace.cep.explaining import explain
-from headrace.cep.expressions import TRUE
 from headrace.cep.match import Event, Match
 from headrace.cep.match_recognize import read_match_recognize
 from headrace.cep.matcher import Matcher
+from headrace.cep.partial import Cap
 from headrace.cep.pictures.diagram import diagram_of
 from headrace.cep.pictures.svg import draw_svg
-from headrace.cep.reading import Scope, read_expression
-from headrace.cep.stepping import Cap
 from headrace.cep.tree import (
-    NEXT,
     NO_SKIP,
-    Absence,
     AfterMatch,
-    Alternation,
     Contiguity,
-    Distinct,
-    Exclusion,
     Greed,
     Link,
-    Node,
     PatternTree,
-    Permutation,
-    Repeat,
     Skip,
-    Variable,
 )
-from headrace.cep.tree import Sequence as SequenceNode
+from headrace.cep.written import Either, Order, Part, Row, Written, place_of, tree_of
 from headrace.durations import Interval, InvalidDuration, microseconds, positive
 from headrace.errors import nearest
-from headrace.places import Place, whole
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row: a variable and its condition, as they were written."""
-
-    name: str
-    condition: str | None
-
-
-@dataclass(frozen=True)
-class Either:
-    branches: tuple["Pattern", ...]
-
-
-@dataclass(frozen=True)
-class Order:
-    items: tuple["Pattern", ...]
-    link: Link
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of a pattern with how it follows, and how often."""
-
-    what: "Row | Pattern | Either | Order"
-    link: Link = NEXT
-    is_absence: bool = False
-    is_next: bool = False
-    for_us: int | None = None
-    least: int = 1
-    most: int | None = 1
-    is_optional: bool = False
-    greed: Greed = Greed.EITHER
-    turns: Contiguity = Contiguity.RELAXED
-    until: str | None = None
-    is_excluded: bool = False
-
-    @property
-    def is_repeated(self) -> bool:
-        return (self.least, self.most) != (1, 1)
-
-
-@dataclass(frozen=True)
-class Written:
-    """A pattern as its author wrote it: conditions are texts, and names are not looked up yet."""
-
-    parts: tuple[Part, ...] = ()
-    within_us: int | None = None
-    after: AfterMatch = NO_SKIP
-    distinct: tuple[str, int | None] | None = None
-    sql: PatternTree | None = None
-
-    @property
-    def is_group(self) -> bool:
-        """Nothing was said that is of a whole pattern only."""
-        return self.within_us is None and self.after == NO_SKIP and self.distinct is None
+from headrace.places import whole
 
 
 @dataclass(frozen=True)
@@ -133,7 +65,7 @@ class Pattern:
             raise InvalidPattern("a permutation has two patterns at least")
         for item in items:
             _require_group(item)
-        return cls(Written((Part(Order(items, Link(contiguity))),)))
+        return cls(Written((Part(Order(tuple(item.written for item in items), Link(contiguity))),)))
 
     def next(self, what: "str | Pattern", condition: str | None = None, *, within: Interval | None = None) -> "Pattern":
         """The very next row (strict contiguity)."""
@@ -168,14 +100,14 @@ class Pattern:
 
     def __or__(self, other: "Pattern") -> "Pattern":
         """This or the other."""
-        branches: list[Pattern] = []
+        branches: list[Written] = []
         for one in (self, other):
             _require_group(one)
             only = one.written.parts[0]
             if len(one.written.parts) == 1 and isinstance(only.what, Either) and only == Part(only.what):
                 branches += only.what.branches
             else:
-                branches.append(one)
+                branches.append(one.written)
         return Pattern(Written((Part(Either(tuple(branches))),)))
 
     # --- how often
@@ -261,7 +193,7 @@ class Pattern:
     @cached_property
     def tree(self) -> PatternTree:
         """The pattern tree, which is the same for both languages."""
-        return self.written.sql if self.written.sql is not None else _TreeBuilder(self.written).build()
+        return self.written.sql if self.written.sql is not None else tree_of(self.written)
 
     def compile(self, columns: Iterable[str] | None = None, *, bounded: bool = False) -> Automaton:
         """The automaton, checked: a user's mistake is refused here.
@@ -354,7 +286,7 @@ class Pattern:
         self._refuse_sql()
         *before, last = self.written.parts
         if last.is_absence:
-            raise InvalidPattern("what must not come is not repeated, optional or excluded", _place(last))
+            raise InvalidPattern("what must not come is not repeated, optional or excluded", place_of(last))
         return self._whole(parts=(*before, replace(last, **changes)))
 
     def _repeated(self, method: str, **changes: Any) -> "Pattern":
@@ -362,7 +294,7 @@ class Pattern:
         last = self.written.parts[-1]
         if not (last.is_repeated or (last.is_optional and "greed" in changes)):
             raise InvalidPattern(
-                f"{method} is of a part that is repeated: write times or one_or_more before it", _place(last)
+                f"{method} is of a part that is repeated: write times or one_or_more before it", place_of(last)
             )
         return self._quantified(**changes)
 
@@ -376,95 +308,15 @@ class Pattern:
 
 
 def _append(written: Written, what: str | Pattern, condition: str | None, link: Link) -> Written:
-    inner: Row | Pattern
+    inner: Row | Written
     if isinstance(what, Pattern):
         _require_group(what)
         if condition is not None:
             raise InvalidPattern("a group has no condition of its own: give it to its parts", whole(condition))
-        inner = what
+        inner = what.written
     else:
         inner = Row(_name(what), condition)
     return replace(written, parts=(*written.parts, Part(inner, link)))
-
-
-class _TreeBuilder:
-    """From what was written to the tree: names are known now, so conditions are read."""
-
-    def __init__(self, written: Written) -> None:
-        self._written = written
-        self._conditions: dict[str, str | None] = {}
-        self._gather(written)
-        self._scope = {name.lower(): frozenset({name}) for name in self._conditions}
-
-    def build(self) -> PatternTree:
-        written = self._written
-        for variable in sorted(written.after.variables):
-            if variable not in self._conditions:
-                raise InvalidPattern(
-                    f"a match skips to the variable {variable!r}, which the pattern does not have: "
-                    f"{nearest(variable, self._conditions)}",
-                    written.after.place,
-                )
-        distinct = None
-        if written.distinct is not None:
-            text, expires_us = written.distinct
-            distinct = Distinct(read_expression(text, Scope()), expires_us)
-        return PatternTree(self._group(written), written.within_us, written.after, False, distinct)
-
-    def _gather(self, written: Written) -> None:
-        for part in written.parts:
-            what = part.what
-            if isinstance(what, Row):
-                if part.is_absence:
-                    continue
-                if self._conditions.setdefault(what.name, what.condition) != what.condition:
-                    raise InvalidPattern(
-                        f"the variable {what.name!r} has two conditions: give one another name", _place(part)
-                    )
-            else:
-                inner = (
-                    (what,) if isinstance(what, Pattern) else what.branches if isinstance(what, Either) else what.items
-                )
-                for one in inner:
-                    self._gather(one.written)
-
-    def _group(self, written: Written) -> Node:
-        items: list[tuple[Link, Node | Absence]] = [(part.link, self._part(part)) for part in written.parts]
-        if len(items) == 1 and not isinstance(items[0][1], Absence):
-            return items[0][1]
-        return SequenceNode(tuple(items))
-
-    def _part(self, part: Part) -> Node | Absence:
-        what = part.what
-        if part.is_absence:
-            assert isinstance(what, Row)
-            return Absence(
-                self._variable(what, f"{'not_next' if part.is_next else 'not_followed_by'}({what.name})"),
-                part.is_next,
-                part.for_us,
-            )
-        node: Node
-        if isinstance(what, Row):
-            node = self._variable(what, what.name)
-        elif isinstance(what, Pattern):
-            node = self._group(what.written)
-        elif isinstance(what, Either):
-            node = Alternation(tuple(self._group(one.written) for one in what.branches))
-        else:
-            node = Permutation(tuple(self._group(one.written) for one in what.items), what.link)
-        if part.is_repeated:
-            until = None if part.until is None else self._variable(Row("until", part.until), "until")
-            least = 0 if part.is_optional and part.least == 1 else part.least
-            node = Repeat(node, least, part.most, part.greed, Link(part.turns), until, _place(part))
-        if part.is_optional and (not part.is_repeated or part.least > 1):
-            node = Repeat(node, 0, 1, part.greed, place=_place(part))
-        return Exclusion(node) if part.is_excluded else node
-
-    def _variable(self, row: Row, shown: str) -> Variable:
-        if row.condition is None:
-            return Variable(row.name, TRUE, whole(shown))
-        scope = Scope({**self._scope, row.name.lower(): frozenset({row.name})}, row.name)
-        return Variable(row.name, read_expression(row.condition, scope), whole(row.condition))
 
 
 def _require_group(pattern: object) -> None:
@@ -482,10 +334,6 @@ def _name(given: object) -> str:
     if not isinstance(given, str) or not given.isidentifier():
         raise InvalidPattern(f"{given!r} cannot be a variable's name: write letters, digits and _")
     return given
-
-
-def _place(part: Part) -> Place | None:
-    return whole(part.what.condition or part.what.name) if isinstance(part.what, Row) else None
 
 
 def _duration(given: Interval, what: str, least: int = 1) -> int:

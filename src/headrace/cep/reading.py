@@ -1,4 +1,4 @@
-"""Spark SQL expressions, read by sqlglot and turned into the small tree of `expressions.py`.
+"""Spark SQL expressions, as sqlglot reads them, turned into the small tree of `expressions.py`.
 
 sqlglot accepts far more than an expression over rows: whatever this module has no word for is refused, with its place.
 A name before a dot is a variable of the pattern if there is one of that name, and else a struct column.
@@ -27,6 +27,7 @@ from headrace.cep.expressions import (
     columns,
     walk,
 )
+from headrace.cep.parsing import AGGREGATES, DEEPEST, TOO_DEEP, parse, tokenize
 from headrace.cep.values import CASTS, FUNCTIONS
 from headrace.durations import InvalidDuration, microseconds
 from headrace.errors import nearest
@@ -38,12 +39,6 @@ _BINARY: Final = {
     "Or": "or", "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "IntDiv": "div", "Mod": "%", "Like": "like",
     "RegexpLike": "rlike", "DPipe": "||",
 }  # fmt: skip
-# Operators within operators: whoever evaluates them calls as deep.
-_DEEPEST: Final = 200
-_TOO_DEEP: Final = f"this condition has more than {_DEEPEST} operators within each other: write IN, or two variables"
-_AGGREGATES: Final = {"COUNT", "SUM", "AVG", "MIN", "MAX"}
-# Functions whose arguments sqlglot would drop or give another meaning are read as any function.
-_AS_THEY_ARE: Final = {"FIRST", "LAST", "PREV", "NEXT", "CLASSIFIER", "MATCH_NUMBER", *_AGGREGATES}
 
 
 @dataclass(frozen=True)
@@ -64,64 +59,12 @@ def read_expression(
     place = place or whole(text)
     if tokens is None:
         tokens = tokenize(text)
-    sqlglot = load("sqlglot", "a pattern")
-    try:
-        parsed = [
-            tree for tree in _dialect().parser(error_message_context=len(text) + 1).parse(list(tokens), text) if tree
-        ]
-    except sqlglot.errors.ParseError as error:
-        first = error.errors[0]
-        start = len(first["start_context"] or "")
-        what = (first["description"] or "cannot be read").split(" for <")[0].rstrip(".")
-        what = "an operand is missing" if what.startswith("Required keyword") else what[:1].lower() + what[1:]
-        raise InvalidPattern(
-            f"this is not a Spark SQL expression: {what}", Place(text, start, start + len(first["highlight"] or ""))
-        ) from None
-    except RecursionError:
-        raise InvalidPattern(_TOO_DEEP, place) from None
+    parsed = parse(text, tokens, place)
     if len(parsed) != 1:
         raise InvalidPattern(
             "a condition is missing here" if not parsed else "one expression is expected here, not several", place
         )
     return _Reader(text, scope, place).read(parsed[0])
-
-
-def tokenize(text: str) -> list[Any]:
-    """The tokens of a text, each with its `text`, `start` and `end` (the last character that is in it)."""
-    sqlglot = load("sqlglot", "a pattern")
-    try:
-        return list(_dialect().tokenize(text))
-    except sqlglot.errors.TokenError as error:
-        raise InvalidPattern("a quote is opened here and never closed", _unclosed(text)) from error
-
-
-def _unclosed(text: str) -> Place:
-    quote, at = "", 0
-    for index, letter in enumerate(text):
-        if quote and letter == quote:
-            quote = ""
-        elif not quote and letter in "'\"`":
-            quote, at = letter, index
-    return Place(text, at, len(text)) if quote else whole(text)
-
-
-@cache
-def _dialect() -> Any:
-    """Spark's dialect, with the functions of row patterns left alone."""
-    spark = load("sqlglot.dialects.spark", "a pattern").Spark
-
-    def others(known: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: function for name, function in known.items() if name not in _AS_THEY_ARE}
-
-    parser = type(
-        "Parser",
-        (spark.Parser,),
-        {
-            "FUNCTIONS": others(spark.Parser.FUNCTIONS),
-            "FUNCTION_PARSERS": others(spark.Parser.FUNCTION_PARSERS),
-        },
-    )
-    return type("RowPatterns", (spark,), {"Parser": parser})()
 
 
 class _Reader:
@@ -135,8 +78,8 @@ class _Reader:
 
     def read(self, node: Any) -> Expression:
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise InvalidPattern(_TOO_DEEP, self._place)
+        if self._depth > DEEPEST:
+            raise InvalidPattern(TOO_DEEP, self._place)
         found = self._read(node)
         self._depth -= 1
         return found
@@ -299,7 +242,7 @@ class _Reader:
             raise InvalidPattern(
                 "NEXT looks at rows that have not come yet: make them a variable of the pattern", self._at(node)
             )
-        if name in _AGGREGATES:
+        if name in AGGREGATES:
             return self._read_aggregate(name, node)
         if name in ("CLASSIFIER", "MATCH_NUMBER"):
             return Fact(name)

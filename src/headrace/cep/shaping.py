@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from headrace.cep.automaton import ACCEPT, Automaton, Edge
 from headrace.cep.loops import layout
 from headrace.cep.loops.layout import NEVER, Shape
-from headrace.cep.stepping import Cap
+from headrace.cep.partial import Cap
 from headrace.cep.tree import Contiguity, Skip
 
 _CONTIGUITIES: Final = {

@@ -16,9 +16,10 @@ from typing import Any, Final
 import pyarrow as pa
 import re2
 
-from headrace.cep.assembling import Assembler, Foreign, NotColumnar
+from headrace.cep.assembling import Assembler, NotColumnar
 from headrace.cep.expressions import Call, Column, Expression, Literal, show
 from headrace.cep.kinds import BOOL, DOUBLE, LONG, NULL, Kind, Type
+from headrace.cep.operations import Foreign
 from headrace.cep.values import moment
 
 _NUMERIC: Final = (Kind.LONG, Kind.DOUBLE, Kind.DECIMAL)

@@ -11,8 +11,9 @@ import re
 from typing import Any, Final
 
 from headrace.cep.errors import InvalidPattern
-from headrace.cep.pattern import Either, Order, Part, Pattern, Row
+from headrace.cep.pattern import Pattern
 from headrace.cep.tree import Contiguity, Greed, Skip
+from headrace.cep.written import Either, Order, Part, Row, Written
 from headrace.durations import in_words
 from headrace.errors import nearest
 from headrace.places import Place, whole
@@ -137,7 +138,10 @@ class _Reader:
 
 def text_of(pattern: Pattern) -> str:
     """The pattern as a text that `read_pattern` reads."""
-    written = pattern.written
+    return _text_of(pattern.written)
+
+
+def _text_of(written: Written) -> str:
     if written.sql is not None:
         place = written.sql.place
         assert place is not None, "whatever was read has its text"
@@ -146,7 +150,7 @@ def text_of(pattern: Pattern) -> str:
     text = _first(first) + _quantified(first) + "".join(_following(part) + _quantified(part) for part in others)
     if written.within_us is not None:
         text += f".within({_text(in_words(written.within_us))})"
-    text += _after(pattern)
+    text += _after(written)
     if written.distinct is not None:
         expression, expires_us = written.distinct
         expires = "" if expires_us is None else f", expires={_text(in_words(expires_us))}"
@@ -157,16 +161,16 @@ def text_of(pattern: Pattern) -> str:
 def _first(part: Part) -> str:
     what = part.what
     if isinstance(what, Either):
-        return f"({' | '.join(map(text_of, what.branches))})"
+        return f"({' | '.join(map(_text_of, what.branches))})"
     if isinstance(what, Order):
         how = what.link.contiguity
         said = "" if how is Contiguity.RELAXED else f", contiguity=Contiguity.{how.name}"
-        return f"Pattern.permutation({', '.join(map(text_of, what.items))}{said})"
+        return f"Pattern.permutation({', '.join(map(_text_of, what.items))}{said})"
     return f"Pattern.begin({_what(what)})"
 
 
 def _following(part: Part) -> str:
-    assert isinstance(part.what, Row | Pattern)
+    assert isinstance(part.what, Row | Written)
     if part.is_absence:
         name = "not_next" if part.is_next else "not_followed_by"
         within_us = part.for_us
@@ -181,9 +185,9 @@ def _following(part: Part) -> str:
     return f".{name}({_what(part.what)}{within})"
 
 
-def _what(what: Row | Pattern) -> str:
-    if isinstance(what, Pattern):
-        return text_of(what)
+def _what(what: Row | Written) -> str:
+    if isinstance(what, Written):
+        return _text_of(what)
     return _text(what.name) + ("" if what.condition is None else f", {_text(what.condition)}")
 
 
@@ -208,8 +212,8 @@ def _times(part: Part) -> str:
     return f".times({part.least})" if part.least == part.most else f".times({part.least}, {part.most})"
 
 
-def _after(pattern: Pattern) -> str:
-    after = pattern.written.after
+def _after(written: Written) -> str:
+    after = written.after
     if after.skip in (Skip.TO_FIRST, Skip.TO_LAST):
         (variable,) = after.variables
         return f".skip_{'to_first' if after.skip is Skip.TO_FIRST else 'to_last'}({_text(variable)})"

@@ -12,73 +12,13 @@ What always holds:
   preference, and a run that reaches the end cuts off all that are less preferred.
 """
 
-from dataclasses import dataclass, field
-from typing import Final
-
 from headrace.cep.automaton import ACCEPT
 from headrace.cep.errors import TooManyPartialMatches
 from headrace.cep.match import Event, Taken, Values, path
+from headrace.cep.partial import NEVER, Attempt, Cap, Counts, Emitted, Run
 from headrace.cep.program import Program, Step
 from headrace.cep.tree import Skip
 from headrace.cep.values import as_key
-
-NEVER: Final = 2**63 - 1
-
-
-@dataclass
-class Counts:
-    """What a matcher counts."""
-
-    events: int = 0
-    late: int = 0
-    matches: int = 0
-    timed_out: int = 0
-    dropped: int = 0
-    """Partial matches that were dropped at the cap."""
-
-
-@dataclass(frozen=True)
-class Cap:
-    """How many partial matches a key may have, and what happens when there would be one more."""
-
-    most: int = 10_000
-    choice: str = "drop_oldest"
-    CHOICES = ("drop_oldest", "drop_newest", "fail")
-
-
-class _Run:
-    """A partial match."""
-
-    __slots__ = ("deadline_us", "is_fresh", "open", "taken", "was_match")
-
-    def __init__(self, taken: Taken, open_steps: tuple[Step, ...], was_match: bool) -> None:
-        self.taken = taken
-        self.open = open_steps
-        self.is_fresh = True
-        """No row has come since the last one that was taken."""
-        self.was_match = was_match
-        self.deadline_us = NEVER
-
-
-class _Attempt:
-    """All partial matches that begin at one row."""
-
-    __slots__ = ("best", "complete", "runs", "start")
-
-    def __init__(self, start: Event) -> None:
-        self.start = start
-        self.runs: list[_Run] = []
-        self.best: Taken | None = None
-        self.complete: list[tuple[Taken, int]] = []
-        """Matches that wait for their turn, each with the time at which it was complete."""
-
-
-@dataclass
-class Emitted:
-    """What a step gave: matches, and partial matches whose time was over, each with the time when that was known."""
-
-    matches: list[tuple[Taken, int]] = field(default_factory=list)
-    timed_out: list[tuple[Taken, int]] = field(default_factory=list)
 
 
 class KeyRuns:
@@ -103,12 +43,12 @@ class KeyRuns:
         self._program = program
         self._cap = cap
         self._counts = counts
-        self._attempts: list[_Attempt] = []
+        self._attempts: list[Attempt] = []
         self._size = 0
         self._from = 0  # rows with a smaller number begin nothing
         self._before: tuple[Values, ...] = ()
         self._began: dict[object, int] = {}
-        self._fresh_matches: list[tuple[_Attempt, Taken, int, int]] = []
+        self._fresh_matches: list[tuple[Attempt, Taken, int, int]] = []
         self.deadline_us = NEVER
         """When `advance` has something to do."""
         self.alarm_us = NEVER
@@ -149,7 +89,7 @@ class KeyRuns:
 
     def _begin(self, event: Event) -> None:
         program = self._program
-        attempt: _Attempt | None = None
+        attempt: Attempt | None = None
         for step in program.starts:
             assert step.test is not None
             if not step.test(event, None):
@@ -161,7 +101,7 @@ class KeyRuns:
                     return
                 if event.number < self._from:
                     return
-                attempt = _Attempt(event)
+                attempt = Attempt(event)
                 self._attempts.append(attempt)
             self._take(attempt, attempt.runs, step, None, event)
             if program.chooses_one and attempt.best is not None:
@@ -182,7 +122,7 @@ class KeyRuns:
         self._began[value] = event.time_us
         return True
 
-    def _step_all(self, attempt: _Attempt, event: Event) -> None:
+    def _step_all(self, attempt: Attempt, event: Event) -> None:
         before, attempt.runs = attempt.runs, []
         self._size -= len(before)
         runs = attempt.runs
@@ -209,7 +149,7 @@ class KeyRuns:
             run.is_fresh = False
             self._keep(attempt, runs, run)
 
-    def _walk(self, attempt: _Attempt, runs: list[_Run], step: Step, run: _Run, event: Event) -> bool:
+    def _walk(self, attempt: Attempt, runs: list[Run], step: Step, run: Run, event: Event) -> bool:
         """An edge with more than its target's test to it: take the row if it may be taken; whether it stays open."""
         edge, taken, tests = step.edge, run.taken, self._program.tests
         if run.is_fresh and any(tests[test](event, taken) for test in edge.next_bars):
@@ -238,7 +178,7 @@ class KeyRuns:
         tests = self._program.tests
         return tests[test](event, taken) and not (unless is not None and tests[unless](event, taken))
 
-    def _take(self, attempt: _Attempt, runs: list[_Run], step: Step, parent: Taken | None, event: Event) -> None:
+    def _take(self, attempt: Attempt, runs: list[Run], step: Step, parent: Taken | None, event: Event) -> None:
         program, state = self._program, step.target
         taken = Taken(program.variables[state], event, parent, state, step.choice)
         end = program.ends[state]
@@ -249,12 +189,12 @@ class KeyRuns:
                 self._complete(attempt, taken, end, event.time_us)
         open_steps = program.open[state]
         if open_steps:
-            run = _Run(taken, open_steps, end is not None)
+            run = Run(taken, open_steps, end is not None)
             if program.has_deadlines:
                 self._plan(run, attempt.start)
             self._keep(attempt, runs, run)
 
-    def _step_preferred(self, attempt: _Attempt, event: Event) -> None:
+    def _step_preferred(self, attempt: Attempt, event: Event) -> None:
         """The same where one match is chosen: all edges are strict, and the runs are in the order of preference."""
         if not attempt.runs:
             return
@@ -274,7 +214,7 @@ class KeyRuns:
                 if attempt.best is not best:
                     return
 
-    def _keep(self, attempt: _Attempt, runs: list[_Run], run: _Run) -> None:
+    def _keep(self, attempt: Attempt, runs: list[Run], run: Run) -> None:
         if self._size >= self._cap.most:
             self._counts.dropped += 1
             if self._cap.choice == "fail":
@@ -297,7 +237,7 @@ class KeyRuns:
 
     # --- time
 
-    def _plan(self, run: _Run, start: Event) -> None:
+    def _plan(self, run: Run, start: Event) -> None:
         """When the run has to be looked at though no row comes."""
         last_us = run.taken.event.time_us
         within_us = self._program.within_us
@@ -338,7 +278,7 @@ class KeyRuns:
         self._size = 0
         self._settle(emitted)
 
-    def _pass(self, attempt: _Attempt, run: _Run, now_us: int, emitted: Emitted) -> bool:
+    def _pass(self, attempt: Attempt, run: Run, now_us: int, emitted: Emitted) -> bool:
         """What a run's time means for it; whether it goes on."""
         last_us = run.taken.event.time_us
         within_us = self._program.within_us
@@ -366,7 +306,7 @@ class KeyRuns:
 
     # --- matches
 
-    def _complete(self, attempt: _Attempt, taken: Taken, choice: int, now_us: int) -> None:
+    def _complete(self, attempt: Attempt, taken: Taken, choice: int, now_us: int) -> None:
         self._fresh_matches.append((attempt, taken, choice, now_us))
 
     def _settle(self, emitted: Emitted) -> None:
@@ -441,7 +381,7 @@ def next_start(taken: Taken, program: Program) -> int:
     return max(first + 1, mine[0] if skip is Skip.TO_FIRST else mine[-1])
 
 
-def _in_order(fresh: list[tuple[_Attempt, Taken, int, int]]) -> list[tuple[_Attempt, Taken, int, int]]:
+def _in_order(fresh: list[tuple[Attempt, Taken, int, int]]) -> list[tuple[Attempt, Taken, int, int]]:
     """Matches of one step: by where they begin, then by preference; each once."""
     keyed = []
     for entry in fresh:

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.cep.columnar import NEVER, ColumnarProgram, Kept, NotColumnar
 from headrace.cep.errors import TooManyPartialMatches
+from headrace.cep.partial import Cap
 from headrace.cep.pattern import Pattern
-from headrace.cep.stepping import Cap
 
 A, B = 1, 2  # the bits of the two predicates
 A_THEN_B = Pattern.begin("a", "x = 1").followed_by("b", "x = 2").within("10 seconds")

@@ -11,7 +11,7 @@ from headrace.cep.automaton import Automaton
 from headrace.cep.columnar import ColumnarProgram
 from headrace.cep.match import Match
 from headrace.cep.matcher import Matcher
-from headrace.cep.stepping import Cap
+from headrace.cep.partial import Cap
 from headrace.pipelines.keyed.operator import FINAL_WATERMARK, Ordered
 from headrace.pipelines.operators.patterns.operator import Fixed, MatchPatterns
 from headrace.pipelines.operators.patterns.shapes import ROWS, TIMED_OUT, Named, Several

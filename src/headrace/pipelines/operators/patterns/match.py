@@ -12,9 +12,9 @@ from pyspark.sql import functions as fn
 from headrace.cep.columnar import ColumnarProgram
 from headrace.cep.explaining import explain
 from headrace.cep.expressions import show
+from headrace.cep.partial import Cap
 from headrace.cep.pattern import Pattern
 from headrace.cep.pictures.diagram import as_json
-from headrace.cep.stepping import Cap
 from headrace.errors import nearest
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.keyed.operator import Ordered

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.cep.columnar import ColumnarProgram
 from headrace.cep.errors import CepError, InvalidPattern
-from headrace.cep.stepping import Cap
+from headrace.cep.partial import Cap
 from headrace.cep.stored import PAUSED, RUNNING, read_name, read_stored
 from headrace.pipelines.keyed.operator import Keyed, State, Values
 from headrace.pipelines.operators.aggregation.algebra import PREPARED
