@@ -64,6 +64,17 @@ def test_a_copy_is_left_alone_until_its_original_is_emptied() -> None:
     assert offsets(unread.tracked) == {2: 0, 1: 0}, "nothing was read before it was emptied"
 
 
+def test_a_copy_comes_before_its_original_of_which_nothing_was_read() -> None:
+    unread = known(Tracked(Identity(1, 1), BASE, BASE))
+    found = look(unread, [seen(1, b"b\n"), seen(2, b"a\n", live=False)], begun=PATTERNS)
+    assert list(offsets(found.tracked)) == [2, 1], "the copy is new, and its lines are the older ones"
+
+
+def test_of_files_of_one_time_the_one_that_was_rotated_more_often_is_older() -> None:
+    files = [seen(inode, b"%d\n" % inode, live=inode == 1, at=7) for inode in (1, 2, 9, 10)]
+    assert list(offsets(look({}, files, begun=PATTERNS).tracked)) == [10, 9, 2, 1]
+
+
 def test_an_inode_that_is_used_again_is_another_file() -> None:
     found = look(known(read(1, b"a\nb\n")), [seen(1, b"longer than before\n")], begun=PATTERNS)
     assert offsets(found.tracked) == {1: 0}

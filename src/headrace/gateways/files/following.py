@@ -14,12 +14,15 @@ Each look answers what becomes of every file that there is:
 What always holds: of bytes that are in a file or in its copy when a look sees them, each is read once.
 """
 
+import os.path
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 LINE_BYTES: Final = 256 * 1024  # of a line are kept, unless it is said otherwise
 HEAD_BYTES: Final = 1024  # by which one generation of a log is told from the next
+_NUMBER: Final = re.compile(r"(?<![0-9])[0-9]{1,5}(?![0-9])")  # and not a date
 
 
 class Identity(NamedTuple):
@@ -110,12 +113,20 @@ def look(
             result[one.identity] = Tracked(one.identity, one.path, one.base, one.size, one.head[: one.size])
         else:
             result[one.identity] = Tracked(one.identity, one.path, one.base)
-    return Look(result, [file for file in emptied if file.offset], gone, held)
+    # Of a file of which nothing was read yet, a copy may come up now: it is new, and yet its lines are the older ones.
+    ordered = {one.identity: result[one.identity] for one in files if one.identity in result}
+    return Look(ordered, [file for file in emptied if file.offset], gone, held)
 
 
 def in_order(seen: Iterable[Seen]) -> list[Seen]:
     """Rotated files first, the oldest before the others, so that lines keep their order."""
-    return sorted(seen, key=lambda one: (one.is_live, one.modified_ns, one.path))
+    return sorted(seen, key=lambda one: (one.is_live, one.modified_ns, -_turns(one), one.path))
+
+
+def _turns(file: Seen) -> int:
+    """How often a file was rotated, as its name says: it decides where two have the same time, which ticks slowly."""
+    found = _NUMBER.search(file.path[len(os.path.commonprefix([file.path, file.base])) :])
+    return int(found[0]) if found is not None else 0
 
 
 def _original(copy: Seen, candidates: Iterable[Tracked]) -> Tracked | None:
