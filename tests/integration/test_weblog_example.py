@@ -1,7 +1,6 @@
 """The example that follows a real nginx's log, through a rotation and a fault."""
 
 import importlib.util
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.java,
-    pytest.mark.skipif(not shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin"), reason="needs nginx"),
-]
+pytestmark = pytest.mark.java
 EXAMPLE = Path(__file__).parents[2] / "examples/weblog/weblog_story.py"
 
 

@@ -36,6 +36,10 @@ def from_section(name: str, section: Mapping[str, Any]) -> FollowSettings:
     paths = tuple(section.get("paths") or ())
     if not paths:
         raise GatewayError(f'[{SECTION}.{name}] follows no file: write paths = ["/var/log/nginx/access.log"]')
+    if not all(isinstance(path, str) and path for path in paths):
+        raise GatewayError(
+            f"[{SECTION}.{name}] has a path in paths that is no text or empty: name a file, or a pattern"
+        )
     return FollowSettings(
         name,
         paths,

@@ -35,6 +35,7 @@ POSITIONS: Final = "__headrace_gateway_positions"
 _LOOK_EVERY_S: Final = 0.2
 _PIECE_BYTES: Final = 4 * 1024 * 1024  # of a file, at a time
 _STEP_BYTES: Final = 8 * 1024 * 1024  # of all files, in one transaction
+_STEP_LINES: Final = 200_000  # likewise: what a record takes here is more than a short line
 _SETTLED_S: Final = 5.0  # a rotated file that nobody wrote to for so long has ended, also within a line
 _MISSES: Final = 10  # looks in which a file is in no folder before it is believed to be gone
 _log = get_logger(__name__)
@@ -197,7 +198,7 @@ class _Work:
         self._waiting = set()
         for identity in list(self._tracked):
             taken = 1
-            while taken and size < _STEP_BYTES:
+            while taken and size < _STEP_BYTES and count < _STEP_LINES:
                 taken, found = self._read(self._tracked[identity], now_ms, lines)
                 size += taken
                 count += found
@@ -227,7 +228,6 @@ class _Work:
             self._files.release(identity)
         self._tracked = stay | found.tracked
         self._progress.files = len(self._tracked)
-        self._progress.problem = next(iter(self._files.problems.values()), "")
 
     def _read(self, file: Tracked, now_ms: int, lines: dict[TopicPartition, list[Entry]]) -> tuple[int, int]:
         """Lines of one file as records; how many bytes they were, and how many lines."""
@@ -262,7 +262,8 @@ class _Work:
     def _is_settled(self, file: Tracked, seen: Seen | None) -> bool:
         if seen is None:  # it may only be on its way from one name to another
             return self._misses.get(file.identity, 0) >= _MISSES - 1
-        return time.time_ns() - seen.modified_ns > _SETTLED_S * 1e9
+        # A time that is to come is that of a clock that was set back since: waiting for it could take hours.
+        return abs(time.time_ns() - seen.modified_ns) > _SETTLED_S * 1e9
 
     def _place(self, base: str) -> tuple[TopicPartition, bytes | None, Headers]:
         """Where a path's lines go: all into one partition, so that they keep their order."""
@@ -272,6 +273,7 @@ class _Work:
         return TopicPartition(self._settings.topic, partition), path if self._settings.with_path else None, headers
 
     def _report(self) -> None:
+        self._progress.problem = next(iter(self._files.problems.values()), "")
         self._progress.lag_bytes = sum(
             max(one.size - self._tracked[identity].offset, 0)
             for identity, one in self._seen.items()

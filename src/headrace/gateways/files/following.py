@@ -125,7 +125,7 @@ def in_order(seen: Iterable[Seen]) -> list[Seen]:
 
 def _turns(file: Seen) -> int:
     """How often a file was rotated, as its name says: it decides where two have the same time, which ticks slowly."""
-    found = _NUMBER.search(file.path[len(os.path.commonprefix([file.path, file.base])) :])
+    found = _NUMBER.search(file.path[len(os.path.splitext(file.base)[0]) :])
     return int(found[0]) if found is not None else 0
 
 

@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import stat
+import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from headrace.gateways.files.following import HEAD_BYTES, Identity, Seen, Tracke
 # What rotation appends to a name, or puts in front of its ending: a number, a date, a word. What is compressed is left.
 _SUFFIX: Final = re.compile(r"[._-](?:[0-9][0-9TZ._:-]*|old|bak)")
 _ATTEMPTS: Final = 10  # at a look at folders that do not change meanwhile
+_TICK_NS: Final = 10_000_000  # by which a folder's time goes on, at the most
 _MAGIC: Final = re.compile(r"[*?\[]")
 
 
@@ -46,10 +48,12 @@ class Files:
         are renamed one after the other, some would be seen and some not.
         """
         for _ in range(_ATTEMPTS):
-            before = self._folders(known)
+            begun, before = time.time_ns(), self._folders(known)
             found = self._scan(known)
             if self._folders(known) == before:
-                break
+                if all(abs(begun - stamp) > _TICK_NS for stamp in before.values()):
+                    break
+                time.sleep(_TICK_NS / 1e9)  # another change within the same tick would have left no trace
         return found
 
     def _folders(self, known: Collection[str]) -> dict[str, int]:
@@ -64,7 +68,8 @@ class Files:
         self.problems = {}
         found: dict[Identity, Seen] = {}
         for pattern in self._patterns:
-            live = glob.glob(pattern, recursive=True) if _MAGIC.search(pattern) else [pattern]
+            # Sorted, so that a file of two names has the same one at each look, and its lines one partition.
+            live = sorted(glob.glob(pattern, recursive=True)) if _MAGIC.search(pattern) else [pattern]
             for path in live:
                 self._add(found, path, path, pattern, is_live=True)
             for base in dict.fromkeys((*live, *known)):
@@ -78,6 +83,8 @@ class Files:
         try:
             about = os.stat(path)
             if not stat.S_ISREG(about.st_mode):
+                if path == pattern:
+                    self.problems[path] = f"{path} is not a file of lines: name a regular file, or a pattern of them"
                 return
             identity = Identity(about.st_dev, about.st_ino)
             if identity in found and (found[identity].is_live or not is_live):
@@ -93,7 +100,8 @@ class Files:
     def _head(self, path: str, identity: Identity, about: os.stat_result) -> bytes:
         size, modified, head = self._heads.get(identity, (-1, -1, b""))
         if (size, modified) != (about.st_size, about.st_mtime_ns):
-            with open(path, "rb", buffering=0) as file:
+            # A pipe that took its name since would hold an ordinary open up until somebody writes to it.
+            with open(path, "rb", buffering=0, opener=_without_waiting) as file:
                 if (other := os.fstat(file.fileno())).st_ino != about.st_ino or other.st_dev != about.st_dev:
                     raise FileNotFoundError(path)  # rotated in between: the next look sees both
                 head = file.read(HEAD_BYTES) or b""
@@ -109,8 +117,13 @@ class Files:
         handle = self._handle(file)
         if handle is None:
             return None
-        data = os.pread(handle, size, file.offset)
-        head = os.pread(handle, HEAD_BYTES, 0)
+        try:
+            data = os.pread(handle, size, file.offset)
+            head = os.pread(handle, HEAD_BYTES, 0)
+        except OSError as error:  # a disk or a network file system that fails: the next look opens it again
+            self.problems[file.path] = f"{file.path} cannot be read: {error.strerror}"
+            self.release(file.identity)
+            return None
         if not head.startswith(file.head if file.offset else head_seen or data[:HEAD_BYTES]):
             return None
         return Piece(data, head)
@@ -120,13 +133,13 @@ class Files:
         if handle is not None:
             return handle
         try:
-            handle = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            handle = _without_waiting(file.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 self.problems[file.path] = f"{file.path} cannot be read: {error.strerror}"
             return None
         about = os.fstat(handle)
-        if (about.st_dev, about.st_ino) != file.identity:
+        if (about.st_dev, about.st_ino) != file.identity or not stat.S_ISREG(about.st_mode):
             os.close(handle)
             return None
         self._handles[file.identity] = handle
@@ -143,6 +156,10 @@ class Files:
     def close(self) -> None:
         for identity in list(self._handles):
             self.release(identity)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _rotated(base: str) -> Iterator[str]:
