@@ -22,6 +22,7 @@ def test_somebody_steps_through_the_states_of_an_account(window_of, tmp_path: Pa
         expect(page.get_by_role("row", name="missing")).to_contain_text("there is no file")
         assert page.evaluate(AUDIT) == []
         page.get_by_role("link", name="bank", exact=True).click()
+        expect(page.get_by_role("link", name="account", exact=True)).to_be_visible()
         assert page.evaluate(AUDIT) == []
         page.get_by_role("link", name="account", exact=True).click()
         expect(page.get_by_role("link", name="customer-a/b?")).to_have_count(0)
