@@ -166,7 +166,10 @@ class _Reader:
             depth += _depth(token)
             if not depth:
                 if number + 1 < len(clause.tokens):
-                    raise InvalidPattern("a clause is expected here", self._place(clause.tokens[number + 1 :]))
+                    following = clause.tokens[number + 1 :]
+                    is_within = following[0].text.upper() == "WITHIN"
+                    sentence = "WITHIN takes an interval: write for example WITHIN INTERVAL '5' MINUTE"
+                    raise InvalidPattern(sentence if is_within else "a clause is expected here", self._place(following))
                 return clause.tokens[0].end + 1, token.start
         raise InvalidPattern("this bracket is never closed", clause.place)
 

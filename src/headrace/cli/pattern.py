@@ -26,11 +26,11 @@ from headrace.cli.parameters import (
     connect,
     limit_option,
 )
-from headrace.cli.pattern_events import TIME_OF_RECORD, Events, columns_of_text, read_file, read_topic
 from headrace.cli.pattern_expected import compare, read_expected
 from headrace.cli.pattern_source import load_pattern, pattern_argument
 from headrace.cli.pattern_topic import COMMANDS
 from headrace.cli.pattern_trial import Trial, print_document, print_matches
+from headrace.cli.trial_events import TIME_OF_RECORD, Events, columns_of_text, read_file, read_topic
 from headrace.client.address import Address
 from headrace.client.offsets import Start
 from headrace.durations import microseconds

@@ -10,8 +10,8 @@ from headrace.cep.spelling import text_of
 from headrace.cep.stored import PAUSED, RUNNING, StoredPattern, check_name, read_name, read_stored
 from headrace.cli.output import human_time, json_option, print_json, print_table
 from headrace.cli.parameters import bootstrap_option, complete_topic, connect
-from headrace.cli.pattern_events import columns_of_text
 from headrace.cli.pattern_source import load_pattern, pattern_argument
+from headrace.cli.trial_events import columns_of_text
 from headrace.client.address import Address
 from headrace.client.admin import create_topic
 from headrace.client.cluster import Cluster

@@ -11,7 +11,7 @@ from headrace.cep.errors import InvalidEvent
 from headrace.cep.match import Event, Match
 from headrace.cep.pattern import Pattern
 from headrace.cli.output import human_count, print_table
-from headrace.cli.pattern_events import Events, InvalidEvents, Row
+from headrace.cli.trial_events import Events, InvalidEvents, Row
 
 _PLACES_SHOWN: Final = 6
 _FOR_EVER_US: Final = 9_000 * 365 * 86_400_000_000

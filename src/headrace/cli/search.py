@@ -27,9 +27,9 @@ from headrace.cli.parameters import (
     connect,
     limit_option,
 )
-from headrace.cli.pattern_events import OF_RECORDS, Events, Row, read_file, read_topic
 from headrace.cli.search_serving import serve
 from headrace.cli.status_view import search_table
+from headrace.cli.trial_events import OF_RECORDS, Events, Row, read_file, read_topic
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import Start

@@ -20,16 +20,13 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from headrace.pipelines.keyed.operator import (
-    NOTHING,
     Batch,
     Changes,
     Clock,
     Due,
     Keyed,
     Plan,
-    Rows,
     State,
-    Timers,
     Times,
     Values,
 )
@@ -37,6 +34,7 @@ from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, r
 from headrace.pipelines.operators.frames import Transform, over_keys
 from headrace.pipelines.operators.grouping import Longs, find, highest, sort_rows
 from headrace.pipelines.operators.times import EARLIEST, Interval, positive, times_of
+from headrace.pipelines.operators.windows.gathered import PENDING, Gathered
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED
 
 WORKBOOK: Final = (("5 minutes", "1 hour", 14.4), ("30 minutes", "6 hours", 6.0), ("6 hours", "3 days", 1.0))
@@ -135,7 +133,7 @@ def _columns(pairs: Sequence[Pair]) -> list[str]:
     return [*burns, *(f"alert_{_spelled(pair.short_us)}_{_spelled(pair.long_us)}" for pair in pairs), "alert"]
 
 
-PENDING, HISTORY = "pending", "history"
+HISTORY = "history"
 _PAST = pa.schema([("at", pa.int64()), ("bad", pa.int64()), ("total", pa.int64())])
 
 
@@ -154,35 +152,25 @@ class Burning:
     def output(self) -> pa.Schema:
         kinds = [pa.float64() if name.startswith("burn_") else pa.bool_() for name in _columns(self.pairs)]
         added = [pa.field(name, kind) for name, kind in zip(_columns(self.pairs), kinds, strict=True)]
-        return pa.schema([*(self.rows.field(name) for name in self.carried), *added])
+        return pa.schema([*self._gathered.fields, *added])
 
     @property
-    def _pending(self) -> pa.Schema:
-        return pa.schema([("at", pa.int64()), *(self.rows.field(name) for name in self.carried)])
+    def _gathered(self) -> Gathered:
+        return Gathered(self.carried, self.rows)
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        tables = (Rows(PENDING, self._pending, "at"), Values(HISTORY, _PAST, "at"))
+        tables = (self._gathered.table, Values(HISTORY, _PAST, "at"))
         return Plan(self.output, tables, Clock.EVENT, parameters={"good": self.good, "total": self.total})
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Results are put down until all of the micro-batch are there."""
-        start, valid = times_of(batch.rows.column("window_start"))
-        given = np.flatnonzero(valid)
-        if not len(given):
-            return NOTHING
-        rows = batch.rows.take(pa.array(given))
-        columns = [pa.array(start[given]), *(rows.column(name) for name in self.carried)]
-        every = np.arange(batch.keys.num_rows, dtype=np.int64)
-        return Changes(
-            append={PENDING: Keyed(batch.key[given], pa.RecordBatch.from_arrays(columns, schema=self._pending))},
-            event_timers=Timers(every, np.full(len(every), EARLIEST)),
-        )
+        return self._gathered.put_down(batch)
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         pending, past = state.read(PENDING), state.read(HISTORY)
         at = np.asarray(pending.rows.column(0))
-        end, _ = times_of(pending.rows.column(1 + self.carried.index("window_end")))
-        good, total = (self._counts(pending.rows, name) for name in (self.good, self.total))
+        end, _ = times_of(self._gathered.column(pending, "window_end"))
+        good, total = (self._counts(pending, name) for name in (self.good, self.total))
         bad = np.maximum(total - good, 0)
         key = np.concatenate([past.key, pending.key])
         starts, bads, totals = (
@@ -199,8 +187,7 @@ class Burning:
             for pair in self.pairs
         ]
         found += [pa.array(alert) for alert in (*alerts, np.logical_or.reduce(alerts))]
-        carried = [pending.rows.column(1 + index) for index in range(len(self.carried))]
-        emit = Keyed(pending.key, pa.RecordBatch.from_arrays([*carried, *found], schema=self.output))
+        emit = self._gathered.with_columns(pending, found, self.output)
         reach = max(_lengths(self.pairs))
         latest = highest(len(due), key, starts, EARLIEST)
         kept = np.flatnonzero(starts >= latest[key] - reach)
@@ -209,9 +196,8 @@ class Burning:
         every = np.arange(len(due), dtype=np.int64)
         return Changes(emit=emit, delete={PENDING: every}, put={HISTORY: history})
 
-    def _counts(self, rows: pa.RecordBatch, name: str) -> Longs:
-        column = rows.column(1 + self.carried.index(name))
-        return np.asarray(column.cast(pa.int64()).fill_null(0))
+    def _counts(self, pending: Keyed, name: str) -> Longs:
+        return np.asarray(self._gathered.column(pending, name).cast(pa.int64()).fill_null(0))
 
     def _burn(self, bad: Longs, total: Longs) -> NDArray[np.float64]:
         return np.where(total > 0, bad / np.maximum(total, 1), 0.0) / float(self.allowed)

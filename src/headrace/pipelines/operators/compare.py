@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from headrace.pipelines.keyed.operator import (
-    NOTHING,
     Batch,
     Changes,
     Clock,
     Due,
     Keyed,
     Plan,
-    Rows,
     State,
-    Timers,
     Times,
     Values,
 )
@@ -33,6 +30,7 @@ from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, r
 from headrace.pipelines.operators.frames import Transform, over_keys
 from headrace.pipelines.operators.grouping import Longs, find, highest, sort_rows
 from headrace.pipelines.operators.times import EARLIEST, Interval, positive, times_of
+from headrace.pipelines.operators.windows.gathered import PENDING, Gathered
 from headrace.pipelines.operators.windows.results import FINAL, RETRACTED
 
 PREVIOUS = "previous"
@@ -84,7 +82,7 @@ def compare(
 
 
 Doubles = NDArray[np.float64]
-PENDING, HISTORY = "pending", "history"
+HISTORY = "history"
 _PAST = pa.schema([("at", pa.int64()), ("value", pa.float64())])
 
 
@@ -111,34 +109,23 @@ class Comparing:
     def output(self) -> pa.Schema:
         names = [f"{each.name}_{part}" for each in self.comparisons for part in ("value", "difference", "ratio")]
         names += ["z_score", "rate_per_second"] + (["rolling_average"] if self.rolling is not None else [])
-        return pa.schema([*(self.rows.field(n) for n in self.carried), *(pa.field(n, pa.float64()) for n in names)])
+        return pa.schema([*self._gathered.fields, *(pa.field(n, pa.float64()) for n in names)])
 
     @property
-    def _pending(self) -> pa.Schema:
-        return pa.schema([("at", pa.int64()), *(self.rows.field(name) for name in self.carried)])
+    def _gathered(self) -> Gathered:
+        return Gathered(self.carried, self.rows)
 
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        tables = (Rows(PENDING, self._pending, "at"), Values(HISTORY, _PAST, "at"))
+        tables = (self._gathered.table, Values(HISTORY, _PAST, "at"))
         return Plan(self.output, tables, Clock.EVENT, parameters={"value": self.value})
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
         """Results are put down until all of the micro-batch are there."""
-        start, valid = times_of(batch.rows.column("window_start"))
-        given = np.flatnonzero(valid)
-        if not len(given):
-            return NOTHING
-        rows = batch.rows.take(pa.array(given))
-        columns = [pa.array(start[given]), *(rows.column(name) for name in self.carried)]
-        every = np.arange(batch.keys.num_rows, dtype=np.int64)
-        return Changes(
-            append={PENDING: Keyed(batch.key[given], pa.RecordBatch.from_arrays(columns, schema=self._pending))},
-            # A time that has come: called as soon as the rows of this micro-batch are through.
-            event_timers=Timers(every, np.full(len(every), EARLIEST)),
-        )
+        return self._gathered.put_down(batch)
 
     def on_timers(self, due: Due, state: State, times: Times) -> Changes:
         pending, past = state.read(PENDING), state.read(HISTORY)
-        values = pending.rows.column(1 + self.carried.index(self.value)).cast(pa.float64(), safe=False)
+        values = self._gathered.column(pending, self.value).cast(pa.float64(), safe=False)
         has_value = np.asarray(values.is_valid())
         new = _New(pending.key, np.asarray(pending.rows.column(0)), np.asarray(values.fill_null(0.0)), has_value)
         key = np.concatenate([past.key, new.key[has_value]])
@@ -156,8 +143,7 @@ class Comparing:
             lows = find(key, at, new.key, new.at - self.rolling, side="right")
             highs = find(key, at, new.key, new.at, side="right")
             found.append(_spread(moments, lows, highs)[1])
-        carried = [pending.rows.column(1 + index) for index in range(len(self.carried))]
-        emit = Keyed(pending.key, pa.RecordBatch.from_arrays([*carried, *found], schema=self.output))
+        emit = self._gathered.with_columns(pending, found, self.output)
         latest = highest(len(due), key, at, EARLIEST)
         kept = np.flatnonzero(at >= latest[key] - self.reach)
         history = pa.RecordBatch.from_arrays([pa.array(at[kept]), pa.array(known[kept])], schema=_PAST)

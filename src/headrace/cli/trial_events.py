@@ -1,4 +1,4 @@
-"""Events to try a pattern on: from a file of JSON lines or CSV, from standard input, or from a topic.
+"""Events to try a pattern or a stored query on: from a file of JSON lines or CSV, from standard input, or from a topic.
 
 What always holds: an event knows where it stood (a line, or partition and offset), and what cannot be read is one
 sentence with that place. Columns, and for CSV their types, are those of the first thousand events.
@@ -83,7 +83,7 @@ def _read(stream: BinaryIO, name: str, is_csv: bool | None) -> Events:
     lines = _lines(stream, name)
     first = next((each for each in lines if each[1].strip()), None)
     if first is None:
-        raise InvalidEvents(f"{name} is empty: there is no event in it to try a pattern on")
+        raise InvalidEvents(f"{name} is empty: write events into it, one a line, as JSON or CSV")
     lines = chain([first], lines)
     if is_csv is None:  # by what is in it: a header of CSV does not begin like an object
         is_csv = not first[1].lstrip().startswith(("{", "["))
@@ -94,7 +94,7 @@ def _read(stream: BinaryIO, name: str, is_csv: bool | None) -> Events:
 def _sampled(rows: Iterator[Row], name: str, found: Events | None = None) -> Events:
     sample = list(islice(rows, SAMPLE))
     if not sample:
-        raise InvalidEvents(f"{name} has no event: there is nothing to try a pattern on")
+        raise InvalidEvents(f"{name} has no event: give another file, or another stretch of the topic")
     columns = list(dict.fromkeys(column for row in sample for column in row))
     events = found or Events([], iter(()))
     events.columns, events.rows = columns, chain(sample, rows)
