@@ -46,8 +46,8 @@ def started(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline(), process.communicate()
 
 
-def committed(broker: Broker, topic: str = "lines") -> list[bytes]:
-    with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+def committed(bootstrap: str, topic: str = "lines") -> list[bytes]:
+    with Cluster(parse_bootstrap(bootstrap)) as cluster:
         held = bounds(cluster, cluster.partitions(topic), committed=True)
         starts = {where: bound.start for where, bound in held.items() if bound.end > bound.start}
         until = {where: held[where].end for where in starts}
@@ -125,7 +125,7 @@ def test_each_line_once_however_often_it_is_killed(broker: Broker, tmp_path: Pat
     done = follow(broker, "--follow", str(path), "--once")
     out, err = done.communicate(timeout=120)
     assert (done.returncode, err) == (0, ""), out
-    found = [int(line[:8]) for line in committed(broker)]
+    found = [int(line[:8]) for line in committed(broker.bootstrap_servers)]
     doubled = [number for number, times in Counter(found).items() if times > 1]
     missing = sorted(set(range(writer.count)) - set(found))
     assert (doubled[:5], missing[:5]) == ([], []), (SEED, len(doubled), len(missing), writer.count)

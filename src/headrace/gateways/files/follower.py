@@ -252,7 +252,8 @@ class _Work:
         if not cut.taken:
             return 0, 0
         where, key, headers = self._place(file.base)
-        lines.setdefault(where, []).extend([(key, line, now_ms, headers) for line in cut.lines])
+        if cut.lines:  # within a line that is skipped there are none, and yet the position goes on
+            lines.setdefault(where, []).extend([(key, line, now_ms, headers) for line in cut.lines])
         self._tracked[file.identity] = file.moved(
             file.offset + cut.taken, piece.head[:HEAD_BYTES], is_skipping=cut.is_skipping
         )
