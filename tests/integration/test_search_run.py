@@ -1,5 +1,6 @@
 """`headrace search run`, killed again and again while documents and queries come: each hit once, and none left out."""
 
+import itertools
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.percolation.stored import StoredQuery
 from headrace.searches.hits import SearchHit, read_hit
-from headrace.searches.runner import SearchRunner
+from headrace.searches.runner import SearchProgress, SearchRunner
 from headrace.searches.settings import SearchError, SearchSettings
 from headrace.stores.compacted_topic import CompactedTopic
 
@@ -150,6 +151,56 @@ def test_a_topic_that_was_made_again_is_read_from_its_start(broker: Broker, clus
     publish(cluster, [{"title": "bike"} for _ in range(4)])
     run_until_idle(broker)
     assert len(hits(cluster)) == 14
+
+
+def test_a_hit_that_the_topic_does_not_take_is_a_dead_letter_and_the_stream_goes_on(
+    broker: Broker, cluster: Cluster
+) -> None:
+    create_topic(cluster, "listings.hits", partitions=1, configs={"max.message.bytes": "100000"})
+    store(cluster, StoredQuery("q", "title:bike"), StoredQuery("r", "title:bike", tags=("t",)))
+    publish(cluster, [{"title": "bike", "more": "x" * 200_000}, {"title": "bike"}, {"title": "bike \ud800"}])
+    runner = run_until_idle(broker, from_start=True, with_document=True)
+    assert sorted((hit.query, hit.partition, hit.offset) for hit in hits(cluster)) == [
+        (query, *place) for query in "qr" for place in ((0, 1), (1, 0))
+    ]
+    assert all(json.loads((value or b"").decode()) for _, value in read(cluster))
+    assert (runner.progress.hits, runner.progress.letters) == (4, 1)
+    assert len(read(cluster, "listings.dead-letters")) == 1
+
+
+def test_a_crowd_of_queries_on_one_word_is_written_document_by_document(broker: Broker, cluster: Cluster) -> None:
+    crowd = 6_000
+    topic = CompactedTopic(cluster, "searches")
+    topic.write("q0", StoredQuery("q0", "title:bike").as_json())
+    writer = Writer(cluster, "searches")
+    for number in range(1, crowd):
+        stored = StoredQuery(f"q{number}", "title:bike")
+        writer.add(NewRecord(stored.id.encode(), stored.as_json(), timestamp=int(time.time() * 1000)))
+    writer.flush()
+    publish(cluster, [{"title": "bike"} for _ in range(6)] + [{"title": "car"}] * 20)
+    committed: list[int] = []
+
+    class Seen(SearchProgress):
+        def __setattr__(self, name: str, value: object) -> None:
+            if name == "hits":
+                committed.append(value)  # type: ignore[arg-type]
+            super().__setattr__(name, value)
+
+    runner = SearchRunner(settings(from_start=True), parse_bootstrap(broker.bootstrap_servers), progress=Seen())
+    runner.run(until_idle=True)
+    assert max(after - before for before, after in itertools.pairwise(committed)) == crowd
+    found = Counter((hit.query, hit.partition, hit.offset) for hit in hits(cluster))
+    assert (len(found), set(found.values())) == (6 * crowd, {1})
+
+
+def test_many_backfills_are_read_few_at_a_time_and_all_of_them_end(broker: Broker, cluster: Cluster) -> None:
+    publish(cluster, [{"title": "bike"} for _ in range(300)])
+    store(cluster, *(StoredQuery(f"q{number}", "title:bike", also_match_last_us=10**10) for number in range(12)))
+    run_until_idle(broker)
+    publish(cluster, [{"title": "bike"} for _ in range(10)])
+    run_until_idle(broker)
+    found = Counter((hit.query, hit.partition, hit.offset) for hit in hits(cluster))
+    assert (len(found), set(found.values())) == (12 * 310, {1})
 
 
 def test_queries_in_several_partitions_are_refused(broker: Broker, cluster: Cluster) -> None:

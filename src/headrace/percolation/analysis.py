@@ -29,6 +29,8 @@ LONGEST_WORD: Final = 255
 _ASCII_WORDS: Final = re.compile(
     r"_*[A-Za-z0-9]\w*(?:(?:(?<=[A-Za-z])[.':](?=[A-Za-z])|(?<=[0-9])[.',;](?=[0-9]))\w+)*", re.ASCII
 )
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_ODD: Final = re.compile("[\u0130\u0307\ud800-\udfff]")
 _WHITESPACE: Final = re.compile(r"\S+")
 
 
@@ -75,10 +77,15 @@ class Analyzer:
     def normal(self, text: str) -> str:
         """A text in the letters that tokens are written in, neither cut into words nor stemmed: for a prefix, say."""
         if not text.isascii():
-            text = unicodedata.normalize("NFC", text)
+            text = self._whole_letters(unicodedata.normalize("NFC", text))
         if self.lower:
             text = text.lower()
         return fold(text) if self.fold else text
+
+    def _whole_letters(self, text: str) -> str:
+        """Without halves of letters, which no pattern takes; and İ folded before lower case makes two letters of it."""
+        text = _HALF.sub("\ufffd", text)
+        return text.replace("\u0130", "I").replace("i\u0307", "i") if self.fold and self.lower else text
 
     def _finish(self, words: list[str]) -> list[str]:
         """The words as tokens, one for one; an empty text stands for a word that is left out."""
@@ -86,6 +93,8 @@ class Analyzer:
         plain = joined.isascii()
         if not plain and not unicodedata.is_normalized("NFC", joined):
             words = [unicodedata.normalize("NFC", word) for word in words]
+        if not plain and _ODD.search(joined) is not None:
+            words = [self._whole_letters(word) for word in words]
         if self.lower:
             words = [word.lower() for word in words]
         if self.stop:

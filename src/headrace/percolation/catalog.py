@@ -23,6 +23,9 @@ from headrace.percolation.stored import StoredQuery, read_stored
 MAPPING_PREFIX: Final = "mapping:"
 
 
+_LONGEST_REASON: Final = 1_000
+
+
 class Effect(Enum):
     """What a record did."""
 
@@ -63,7 +66,7 @@ class Catalog:
         if offset < self.offset:
             return []
         self.offset = offset + 1
-        name = (key or b"").decode("utf-8", "replace")
+        name = _name_of(key)
         if name.startswith(MAPPING_PREFIX):
             return self._apply_mapping(name, value)
         return [self._apply_query(name, value)]
@@ -94,7 +97,7 @@ class Catalog:
         """What the topic says counts: the query that stood before is replaced by one that does not."""
         if name in self.percolator:
             self.percolator.remove(name)
-        self._refused[name] = Change(name, Effect.REFUSED, stored, str(error))
+        self._refused[name] = Change(name, Effect.REFUSED, stored, _short(error))
         return self._refused[name]
 
     def _apply_mapping(self, key: str, value: bytes | None) -> list[Change]:
@@ -103,7 +106,7 @@ class Catalog:
         try:
             mapping = (DYNAMIC if name == "default" else None) if value is None else parse_mapping(value, name)
         except InvalidMapping as error:
-            self._refused[key] = Change(key, Effect.REFUSED, None, str(error))
+            self._refused[key] = Change(key, Effect.REFUSED, None, _short(error))
             return [self._refused[key]]
         was_there = name in self.percolator.mappings
         if mapping is None:
@@ -130,3 +133,17 @@ class Catalog:
                 except InvalidQuery as error:
                     changes.append(self._refuse(stored.id, stored, error))
         return changes
+
+
+def _name_of(key: bytes | None) -> str:
+    """A record's key as text; of one that is no text, what no query and no mapping is called."""
+    try:
+        return (key or b"").decode()
+    except UnicodeDecodeError:
+        return "\0" + (key or b"").decode(errors="backslashreplace")
+
+
+def _short(error: PercolationError) -> str:
+    """Why, as long as it is of use to anybody: a reason repeats what was sent."""
+    reason = str(error)
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]} …"

@@ -26,6 +26,8 @@ POSITION_GAP: Final = 1_024
 """Positions between two values of a field; a phrase's words and its slop together have fewer."""
 
 _DEEPEST: Final = 100
+_MOST_VALUES: Final = 1_000_000
+"""Of a document: with a gap behind each, positions are still integers of 32 bits."""
 _SHOWN: Final = 60
 _NOTHING: Final[tuple[Any, ...]] = ()
 
@@ -99,8 +101,14 @@ class Document:
         ]
         # In the order in which they are written: the positions of an array's values depend on it.
         waiting.reverse()
+        seen = 0
         while waiting:
             path, each, depth = waiting.pop()
+            seen += 1
+            if seen + len(waiting) > _MOST_VALUES:
+                raise InvalidDocument(
+                    f"the document has more than {_MOST_VALUES:,} values: send its parts as documents of their own"
+                )
             if each is None:
                 continue
             if depth > _DEEPEST:
@@ -153,7 +161,10 @@ class Document:
     def _refuse(self, path: str, value: object, described: FieldType) -> None:
         if self._mapping.ignores_malformed:
             return
-        shown = repr(value)
+        try:
+            shown = repr(value)
+        except ValueError:  # more digits than Python writes out
+            shown = "a number of thousands of digits"
         shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
         raise InvalidDocument(
             f"field {path!r} is {shown}, which is not a {described.kind.value}: send one, or set 'malformed' to "
@@ -270,7 +281,10 @@ def _text(value: object) -> str | None:
         case bool():
             return "true" if value else "false"
         case int() | Decimal():
-            return str(value)
+            try:
+                return str(value)
+            except ValueError:  # more digits than Python writes out
+                return None
         case float():
             return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
         case datetime() | date():
@@ -315,7 +329,8 @@ def _date(value: object, unit_us: int) -> int | None:
         if not value.strip().lstrip("-").isdecimal():
             return None
     number = _double(value)
-    return None if number is None or math.isinf(number) else math.floor(number * unit_us)
+    moment = None if number is None else number * unit_us
+    return None if moment is None or moment in (math.inf, -math.inf) else math.floor(moment)
 
 
 def _full_date(value: object) -> int | None:

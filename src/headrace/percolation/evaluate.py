@@ -11,13 +11,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, assert_never
-
-import re2
+from heapq import merge
+from itertools import groupby
+from typing import Any, Final, assert_never
 
 from headrace.percolation.documents import Document, FieldTokens
 from headrace.percolation.points import distance_m
-from headrace.percolation.reading import compiled
+from headrace.percolation.reading import compiled, wildcard_expression
 from headrace.percolation.tree import (
     ANY_FIELD,
     Boolean,
@@ -38,9 +38,10 @@ from headrace.percolation.tree import (
     Regexp,
     Scale,
     Term,
-    Wild,
     Wildcard,
 )
+
+MOST_HIGHLIGHTS: Final = 1_000
 
 WordLeaf = Term | Prefix | Wildcard | Fuzzy | Regexp | Range
 """Leaves that one token decides (a range of texts among them)."""
@@ -166,11 +167,7 @@ def token_test(leaf: WordLeaf) -> Callable[[str], bool]:
             beginning = leaf.text
             return lambda token: token.startswith(beginning)
         case Wildcard():
-            pattern = "".join(
-                re2.escape(part) if isinstance(part, str) else {Wild.ANY: ".*", Wild.ONE: "."}[part]
-                for part in leaf.parts
-            )
-            fits = compiled(pattern, ignores_case=False).fullmatch
+            fits = compiled(wildcard_expression(leaf.parts), ignores_case=False).fullmatch
             return lambda token: fits(token) is not None
         case Fuzzy():
             return lambda token: is_near(leaf, token)
@@ -216,7 +213,7 @@ def phrase_positions(phrase: Phrase, positions: Mapping[str, Sequence[int]]) -> 
         wanted.setdefault(term.text, []).append(term.position)
     if any(text not in positions for text in wanted):
         return
-    for start in sorted(_lowest_differences(phrase.slop, wanted, positions)):
+    for start in _lowest_differences(phrase.slop, wanted, positions):
         taken = list[int]()
         for text, offsets in wanted.items():
             # The same word several times takes as many positions: the earliest that is left serves each, since the
@@ -237,28 +234,36 @@ def phrase_positions(phrase: Phrase, positions: Mapping[str, Sequence[int]]) -> 
 
 def _lowest_differences(
     slop: int, wanted: Mapping[str, Sequence[int]], positions: Mapping[str, Sequence[int]]
-) -> set[int]:
-    """Those that a match may have: of any word of the phrase, near one of its rarest."""
+) -> Iterator[int]:
+    """Those that a match may have, ascending and each once: of any word of the phrase, near one of its rarest."""
     rarest = min(wanted, key=lambda text: len(positions[text]))
     near = [at - wanted[rarest][0] for at in positions[rarest]]
     if slop == 0:
-        return set(near)
+        return iter(near)
     terms = [(positions[text], offset) for text, offsets in wanted.items() for offset in offsets]
     if len(near) * (slop + 1) > max(map(len, positions.values())):
-        return {at - offset for there, offset in terms for at in there}
-    return {
-        there[index] - offset
-        for last in near
-        for there, offset in terms
-        for index in range(bisect_left(there, last - slop + offset), bisect_right(there, last + offset))
-    }
+        # All there are, one after the other: often the first is enough.
+        return (found for found, _ in groupby(merge(*(map(offset.__rsub__, there) for there, offset in terms))))
+    return iter(
+        sorted(
+            {
+                there[index] - offset
+                for last in near
+                for there, offset in terms
+                for index in range(bisect_left(there, last - slop + offset), bisect_right(there, last + offset))
+            }
+        )
+    )
 
 
 # --- highlights
 
 
 def highlights(query: Query, document: Document) -> tuple[Highlight, ...]:
-    """The words for which a query matches, in their order; nothing if it does not match."""
+    """The words for which a query matches, in their order; nothing if it does not match.
+
+    Of a long text some of the first are enough: each part of a query adds no more once there are `MOST_HIGHLIGHTS`.
+    """
     found = set[Highlight]()
     if matches(query, document):
         _collect(query, document, {}, found)
@@ -267,6 +272,8 @@ def highlights(query: Query, document: Document) -> tuple[Highlight, ...]:
 
 def _collect(query: Query, document: Document, moved: Mapping[str, int], into: set[Highlight]) -> None:
     """The words of a query that matches; `moved` counts the values of fields before those of this object."""
+    if len(into) >= MOST_HIGHLIGHTS:
+        return
     match query:
         case Boolean() | Either():
             clauses = (*query.must, *query.should) if isinstance(query, Boolean) else query.queries
@@ -287,6 +294,8 @@ def _collect(query: Query, document: Document, moved: Mapping[str, int], into: s
                 for taken in phrase_positions(query, tokens.positions):
                     for position in taken:
                         into.add(_highlight(path, tokens, position, moved))
+                    if len(into) >= MOST_HIGHLIGHTS:
+                        return
         case Term() | Prefix() | Wildcard() | Fuzzy() | Regexp() | Range():
             if isinstance(query, Range) and query.scale is not Scale.TEXT:
                 return
@@ -294,6 +303,8 @@ def _collect(query: Query, document: Document, moved: Mapping[str, int], into: s
             for path, tokens in _tokens_of(query, document):
                 for text in (query.text,) if isinstance(query, Term) else tuple(filter(fits, tokens.positions)):
                     for position in tokens.positions.get(text, ()):
+                        if len(into) >= MOST_HIGHLIGHTS:
+                            return
                         into.add(_highlight(path, tokens, position, moved))
 
 

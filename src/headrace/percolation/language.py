@@ -58,6 +58,7 @@ _SPACE: Final = re.compile(r"\s*")
 _PLAIN: Final = re.compile(r'[^\s()\[\]{}"^~:\\*?]+')
 _NAME: Final = re.compile(r"[A-Za-z_]+(?=\()")
 _HIGHEST_BOOST: Final = 1e6
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _DEEPEST: Final = 48
 
 
@@ -89,6 +90,10 @@ def parse(text: str, policy: Policy = DEFAULT_POLICY) -> Node:
     """The query of a text."""
     if len(text) > policy.characters:
         raise InvalidQuery(f"this query has {len(text):,} characters, and at most {policy.characters:,} are allowed")
+    if (half := _HALF.search(text)) is not None:
+        raise InvalidQuery(
+            "this is half a letter: write the letter itself", Place(_HALF.sub("\ufffd", text), *half.span())
+        )
     if not text.strip():
         raise InvalidQuery("this query is empty: write a word, or *:* for every document")
     return _Parser(text, policy).query()

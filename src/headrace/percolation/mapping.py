@@ -110,9 +110,11 @@ def read_mapping(given: object, name: str = "default") -> Mapping:
     if not isinstance(fields, dict):
         raise InvalidMapping(f"{what}: 'fields' is an object of field names and their types")
     types = {str(path): _field_type(what, str(path), each, analyzers) for path, each in fields.items()}
-    for path in types:
-        for other in types:
-            if other.startswith(f"{path}."):
+    for other in types:
+        path = other
+        while "." in path:
+            path = path.rpartition(".")[0]
+            if path in types:
                 raise InvalidMapping(f"{what}: {path!r} has a type, so there can be no field {other!r} below it")
     dynamic = given.get("dynamic", True)
     if not isinstance(dynamic, bool):
@@ -145,7 +147,7 @@ def _field_type(what: str, path: str, given: object, analyzers: Map[str, Analyze
     if kind is Kind.TEXT:
         return FieldType(kind, _analyzer(where, settings.get("analyzer", "standard"), analyzers))
     unit = settings.get("unit", "ms")
-    if unit not in UNITS:
+    if not isinstance(unit, str) or unit not in UNITS:
         raise InvalidMapping(f"{where}: 'unit' is what a number counts since 1970: {', '.join(UNITS)}, not {unit!r}")
     return FieldType(kind, KEYWORD, UNITS[unit])
 

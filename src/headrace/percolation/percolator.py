@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from headrace.percolation.index import Percolated
 
 _MOST_TREES: Final = 100_000
+# Documents that are held against the index in one go, so that their pairs of document and query stay few enough.
+_MOST_TOGETHER: Final = 512
+_FEWEST_TOGETHER: Final = 32
+_MOST_PAIRS: Final = 10_000_000
+_MANY: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,15 @@ class Compiled:
     def pairs(self, documents: Sequence[Document], query_of: Callable[[int], Query]) -> Iterable[Pair]:
         settle = load("headrace.percolation.index").settle
         found = settle(self.index.match_documents(documents), documents.__getitem__, query_of)
-        pairs: Iterable[Pair] = zip(found.rows.tolist(), found.numbers.tolist(), found.scores.tolist(), strict=True)
-        return pairs
+        for first in range(0, len(found.rows), _MANY):
+            some = slice(first, first + _MANY)
+            yield from zip(
+                found.rows[some].tolist(), found.numbers[some].tolist(), found.scores[some].tolist(), strict=True
+            )
+
+
+def _in_order(hits: list[Hit]) -> list[Hit]:
+    return sorted(hits, key=lambda hit: hit.id)
 
 
 class Percolator:
@@ -118,6 +130,7 @@ class Percolator:
         self._free: list[int] = []
         self._unselective: set[int] = set()
         self._trees: dict[int, Query] = {}
+        self._together = _MOST_TOGETHER
 
     # --- the queries
 
@@ -272,14 +285,33 @@ class Percolator:
         """The hits of each document; one that does not fit its mapping is an `InvalidDocument`."""
         fields = self._mapping(mapping, "a document")
         read = [each if isinstance(each, Document) else read_document(each, fields) for each in documents]
-        hits: list[list[Hit]] = [[] for _ in read]
-        for row, number, worth in self._indexes[mapping].pairs(read, self._tree):
-            stored = self.numbered(number)
-            words = highlights(self._tree(number), read[row]) if with_highlights else ()
-            hits[row].append(Hit(stored.id, worth * stored.boost, stored.tags, stored.owner, stored.version, words))
-        for each in hits:
-            each.sort(key=lambda hit: hit.id)
-        return hits
+        return list(self.percolate_each(read, mapping, with_highlights=with_highlights))
+
+    def percolate_each(
+        self, documents: Sequence[Document], mapping: str = "default", *, with_highlights: bool = True
+    ) -> Iterator[list[Hit]]:
+        """The hits of one document after the other, worked out as they are asked for: however many queries each
+        matches, those of few are held at once. The queries are to stay as they are until the last one."""
+        index = self._indexes[mapping]
+        most = max(_FEWEST_TOGETHER, _MOST_PAIRS // (len(self._by_number) + 1))
+        at = 0
+        while at < len(documents):
+            some = documents[at : at + min(self._together, most)]
+            at += len(some)
+            row, count, hits = 0, 0, list[Hit]()
+            for place, number, worth in index.pairs(some, self._tree):
+                while row < place:
+                    yield _in_order(hits)
+                    row, hits = row + 1, []
+                stored = self.numbered(number)
+                words = highlights(self._tree(number), some[row]) if with_highlights else ()
+                hits.append(Hit(stored.id, worth * stored.boost, stored.tags, stored.owner, stored.version, words))
+                count += 1
+            while row < len(some):
+                yield _in_order(hits)
+                row, hits = row + 1, []
+            # Where each document has many hits, fewer documents are taken together.
+            self._together = min(2 * self._together, _MOST_TOGETHER) if count < _MANY else max(1, self._together // 8)
 
     def percolate_batch(self, batch: Any, mapping: str = "default") -> "Percolated":
         """The same for an Arrow batch, as arrays of rows and numbers (see `numbered`); scores without boosts.

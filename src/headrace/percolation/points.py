@@ -65,7 +65,7 @@ def _one(latitude: object, longitude: object) -> list[Point] | None:
         return None
     try:
         point = float(latitude), float(longitude)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return [point] if is_on_earth(*point) else None
 

@@ -55,6 +55,10 @@ from headrace.percolation.tree import (
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _MOST_EDITS: Final = 2
+# The index keeps a word under everything that it becomes without so many letters: their square.
+_LONGEST_FUZZY: Final = 64
+# Each of its words may be sought at every place of a long text.
+_LONGEST_SLOPPY_PHRASE: Final = 64
 # A phrase's words and its slop stay below the gap between two values.
 _LONGEST_PHRASE: Final = POSITION_GAP // 2
 _HIGHEST_SLOP: Final = POSITION_GAP // 2 - 1
@@ -361,6 +365,8 @@ class _Reader:
         if tokens[-1].position - first >= _LONGEST_PHRASE:
             raise InvalidQuery(f"a phrase has at most {_LONGEST_PHRASE} words", node.place)
         slop = node.slop if isinstance(node, syntax.Quoted) else 0
+        if slop and len(tokens) > _LONGEST_SLOPPY_PHRASE:
+            raise InvalidQuery(f"a phrase with ~ has at most {_LONGEST_SLOPPY_PHRASE} words: use AND", node.place)
         if slop > _HIGHEST_SLOP:
             raise InvalidQuery(f"a phrase's slop is at most {_HIGHEST_SLOP}: use AND", node.place)
         return Phrase(field, tuple(PhraseTerm(token.text, token.position - first) for token in tokens), slop)
@@ -386,7 +392,7 @@ class _Reader:
                 node.place,
             )
         number = _number(text)
-        if number is not None and not math.isinf(number):
+        if number is not None and number * described.unit_us not in (math.inf, -math.inf):
             first = math.floor(number * described.unit_us)
             return first, first + described.unit_us
         raise InvalidQuery(f"{text!r} is not a date: write it as 2030-12-31 or 2030-12-31T23:59:59Z", node.place)
@@ -484,6 +490,10 @@ class _Reader:
         edits = node.edits if node.edits is not None else (0 if letters < 3 else 1 if letters < 6 else 2)
         if edits > _MOST_EDITS:
             raise InvalidQuery(f"{edits} edits are too many: at most {_MOST_EDITS} keep a word a word", node.place)
+        if edits and len(text) > _LONGEST_FUZZY:
+            raise InvalidQuery(
+                f"a word of {len(text):,} letters is too long for ~: at most {_LONGEST_FUZZY} are allowed", node.place
+            )
         if edits and len(text) <= edits:
             raise InvalidQuery(
                 f"{edits} edits make anything of a word of {len(text)}: leave out the ~, or write fewer", node.place
@@ -499,6 +509,10 @@ class _Reader:
         parts = tuple(part if isinstance(part, Wild) else analyzer.normal(part) for part in node.parts)
         if len(parts) == 2 and parts[1] is Wild.ANY and isinstance(parts[0], str):
             return Prefix(field, parts[0])
+        try:
+            compiled(wildcard_expression(parts), ignores_case=False, most_bytes=self._policy.expression_bytes)
+        except re2.error:
+            raise InvalidQuery("this word with wildcards is too long: write fewer letters and ?", node.place) from None
         return Wildcard(field, parts)
 
     def _regexp(self, node: syntax.Expression, field: str, analyzer: Analyzer) -> Query:
@@ -518,6 +532,12 @@ class _Reader:
                 why = "it is too large: repeat less"
             raise InvalidQuery(f"this is not a regular expression that RE2 takes: {why}", node.place) from None
         return found
+
+
+def wildcard_expression(parts: Iterable[str | Wild]) -> str:
+    """The regular expression that a word with wildcards is."""
+    meant = {Wild.ANY: ".*", Wild.ONE: "."}
+    return "".join(re2.escape(part) if isinstance(part, str) else meant[part] for part in parts)
 
 
 @lru_cache(maxsize=4_096)

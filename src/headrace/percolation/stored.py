@@ -22,6 +22,8 @@ from headrace.percolation.errors import InvalidStoredQuery
 LONGEST_ID: Final = 256
 _HIGHEST_BOOST: Final = 1e6
 _MOST_TAGS: Final = 64
+_LONGEST_NAME: Final = 256
+"""Of a tag, an owner and a mapping: they stand in every hit."""
 _PARTS: Final = (
     "query",
     "mapping",
@@ -120,7 +122,7 @@ def from_parts(query_id: str, parts: Map[str, Any]) -> StoredQuery:
         parts.get("words") == "all",
         _texts(what, "tags", parts.get("tags", [])),
         owner,
-        float(boost) if isinstance(boost, int) and not isinstance(boost, bool) else boost,
+        float(boost) if isinstance(boost, int) and not isinstance(boost, bool) and boost <= _HIGHEST_BOOST else boost,
         parts.get("paused", False),
         parts.get("version", 1),
         also_us,
@@ -138,6 +140,15 @@ def _shared(text: Any) -> Any:
     return sys.intern(text) if isinstance(text, str) else text
 
 
+def _is_whole(text: str) -> bool:
+    """Whether a text can be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _check(stored: StoredQuery) -> None:
     """Whatever the types promise, values come from JSON and from callers."""
     what = f"stored query {stored.id!r}"
@@ -148,6 +159,13 @@ def _check(stored: StoredQuery) -> None:
     for name, value in (("query", stored.text), ("mapping", stored.mapping), ("owner", stored.owner)):
         if not isinstance(value, str):
             raise InvalidStoredQuery(f"{what}: {name!r} is a text, not {value!r}")
+    for name, each in (("mapping", stored.mapping), ("owner", stored.owner), *(("tags", tag) for tag in stored.tags)):
+        if len(each) > _LONGEST_NAME:
+            raise InvalidStoredQuery(
+                f"{what}: {name!r} has a text of {len(each):,} characters: {_LONGEST_NAME} are enough"
+            )
+    if not all(map(_is_whole, (stored.text, stored.mapping, stored.owner, *stored.tags, *stored.fields))):
+        raise InvalidStoredQuery(f"{what}: it has half a letter in it (a surrogate): write the letter itself")
     if len(stored.tags) > _MOST_TAGS:
         raise InvalidStoredQuery(f"{what}: it has {len(stored.tags)} tags, and at most {_MOST_TAGS} are allowed")
     boost = stored.boost

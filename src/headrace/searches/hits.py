@@ -104,4 +104,7 @@ def read_hit(_key: bytes | None, value: bytes | None) -> SearchHit | None:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half a letter, which a document may have: JSON can say it, UTF-8 cannot
+        return json.dumps(value, separators=(",", ":")).encode()

@@ -15,14 +15,15 @@ from threading import Event
 from typing import Any, Final
 
 from headrace.client.address import Address
-from headrace.client.admin import ensure_topic
+from headrace.client.admin import describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.client.errors import ClientError, OffsetOutOfRange, Refused, TopicReplaced, UnknownTopic
+from headrace.client.errors import ClientError, OffsetOutOfRange, Refused, TopicReplaced, UnknownTopic, VersionNotSpoken
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import Start, StartKind, bounds, find_stretch
 from headrace.client.reader import ReadRecord, read_records
 from headrace.connect.delivery import Entry, Sender, read_committed
+from headrace.connect.envelope import Headers
 from headrace.connect.errors import DeliveryExpired
 from headrace.dead_letters import topic_for, write_letters
 from headrace.delivery.letters import Letter
@@ -52,6 +53,11 @@ _COMMIT_EVERY_S: Final = 1.0  # where there are no hits
 _SLICE_S: Final = 0.2  # for older documents, in a turn
 _LOOK_EVERY_S: Final = 5.0  # for partitions that were added
 _MOST_PIECES: Final = 32
+_MOST_BYTES: Final = 16 * 1024 * 1024  # of hits in a transaction, about
+_MOST_COPIES_BYTES: Final = 256 * 1024 * 1024  # of one document, in all its hits
+_MOST_OPEN: Final = 8  # queries for which older documents are being read
+_USUAL_ROOM_BYTES: Final = 1_048_588  # where a topic does not tell
+_AROUND_BYTES: Final = 1_024  # of a batch, around its one record
 _ROOM_BYTES: Final = 16 * 1024 * 1024  # for a hit that carries its document, in a topic that we make
 _log = get_logger(__name__)
 
@@ -148,11 +154,12 @@ class _Work:
         self._backfills: dict[str, Backfill] = {}
         self._older: dict[str, tuple[Percolator, Iterator[list[ReadRecord]]]] = {}
         self._entries: dict[TopicPartition, list[Entry]] = {}
-        self._hits = 0
+        self._hits = self._bytes = 0
         self._uncommitted: Counter[str] = Counter()
         self._read = self._letters = 0
         self._committed_at = self._looked_at = time.monotonic()
         self._partitions = len(cluster.topic(settings.hits).partitions)
+        self._room = _room_of(cluster, settings.hits)
 
     # --- beginning
 
@@ -266,18 +273,22 @@ class _Work:
     # --- documents
 
     def _match(self, records: Sequence[ReadRecord]) -> None:
-        self._hold(self._catalog.percolator, records, self._catalog.offset, is_backfill=False)
-        for read in records:
+        for read in self._hold(self._catalog.percolator, records, self._catalog.offset, is_backfill=False):
             self._documents[read.partition.partition] = read.record.offset + 1
-        self._read += len(records)
-        if self._hits >= _MOST_HITS:
-            self.commit()
+            self._read += 1
+            if self._is_full:
+                self.commit()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._hits >= _MOST_HITS or self._bytes >= _MOST_BYTES
 
     def _match_older(self) -> None:
         """Some older documents for the queries that ask for them."""
         end = time.monotonic() + _SLICE_S
         while self._backfills and time.monotonic() < end:
-            query, backfill = next(iter(self._backfills.items()))
+            query = next(iter(self._older if len(self._older) >= _MOST_OPEN else self._backfills))
+            backfill = self._backfills[query]
             percolator, reading = self._older.get(query) or self._open_older(backfill)
             parts = dict(backfill.parts)
             records = next(reading, None)
@@ -286,16 +297,14 @@ class _Work:
                 return
             for first in range(0, len(records), _TOGETHER):
                 some = records[first : first + _TOGETHER]
-                self._hold(percolator, some, backfill.queries_offset, is_backfill=True)
-                for read in some:
-                    parts[read.partition.partition] = (
-                        read.record.offset + 1,
-                        parts[read.partition.partition][1],
-                    )
+                for read in self._hold(percolator, some, backfill.queries_offset, is_backfill=True):
+                    parts[read.partition.partition] = (read.record.offset + 1, parts[read.partition.partition][1])
+                    if self._is_full:
+                        self._backfills[query] = replace(backfill, parts=dict(parts))
+                        self.commit()
                 self._backfills[query] = replace(backfill, parts=dict(parts))
-                if self._hits >= _MOST_HITS:
-                    self.commit()
-            # The next query has its turn, too.
+            # The next query has its turn, too; of many, those under way go first, since each holds what it has read.
+            self._older[query] = self._older.pop(query)
             self._backfills[query] = self._backfills.pop(query)
 
     def _open_older(self, backfill: Backfill) -> tuple[Percolator, Iterator[list[ReadRecord]]]:
@@ -317,49 +326,80 @@ class _Work:
 
     def _hold(
         self, percolator: Percolator, records: Sequence[ReadRecord], queries_offset: int, *, is_backfill: bool
-    ) -> None:
+    ) -> Iterator[ReadRecord]:
+        """Each record once what it matches is among what is to be written."""
         mapping = percolator.mappings.get(self._settings.mapping)
         if mapping is None:
-            return  # no query of this mapping stands yet
-        documents, kept, letters = list[Document](), list[ReadRecord](), list[Letter]()
-        for read in records:
+            yield from records  # no query of this mapping stands yet
+            return
+        documents, letters = dict[int, Document](), list[Letter]()
+        for number, read in enumerate(records):
             try:
-                documents.append(read_document(_decoded(read.record), mapping))
-                kept.append(read)
+                documents[number] = read_document(_decoded(read.record), mapping)
             except InvalidDocument as error:
                 letters.append(self._letter(read, str(error)))
-        if letters and not is_backfill:
-            write_letters(self._cluster, topic_for(self._settings.documents, None), letters)
-            self._letters += len(letters)
-        if not documents:
-            return
-        found = percolator.percolate_many(
-            documents, self._settings.mapping, with_highlights=self._settings.with_highlights
+        if not is_backfill:
+            self._send_letters(letters)
+        found = percolator.percolate_each(
+            list(documents.values()), self._settings.mapping, with_highlights=self._settings.with_highlights
         )
         now_ms = time.time_ns() // 1_000_000
-        for read, document, hits in zip(kept, documents, found, strict=True):
-            for hit in hits:
-                self._write(read, document, hit, queries_offset, now_ms, is_backfill=is_backfill)
+        for number, read in enumerate(records):
+            if number in documents:
+                self._keep(read, documents[number], next(found), queries_offset, now_ms, is_backfill=is_backfill)
+            yield read
+
+    def _keep(
+        self,
+        read: ReadRecord,
+        document: Document,
+        hits: Sequence[Hit],
+        queries_offset: int,
+        now_ms: int,
+        *,
+        is_backfill: bool,
+    ) -> None:
+        """Keep what a document matches until it is written: all of it, or none and a letter."""
+        copies = len(read.record.value or b"") * len(hits) if self._settings.with_document else 0
+        written = list[tuple[bytes, bytes, Headers]]()
+        for hit in hits if copies <= _MOST_COPIES_BYTES else ():
+            key, value, headers = self._write(read, document, hit, queries_offset, is_backfill=is_backfill)
+            if len(key) + len(value) > self._room:
+                reason = f"a hit of it is {len(value):,} bytes, more than topic {self._settings.hits} takes"
+                self._send_letters([self._letter(read, reason)])
+                return
+            written.append((key, value, headers))
+        if copies > _MOST_COPIES_BYTES:
+            reason = f"its {len(hits):,} hits would carry it {copies:,} bytes in all, more than a transaction can hold"
+            self._send_letters([self._letter(read, reason)])
+            return
+        for key, value, headers in written:
+            where = TopicPartition(self._settings.hits, partition_of_key(key, self._partitions))
+            self._entries.setdefault(where, []).append((key, value, now_ms, headers))
+            self._bytes += len(key) + len(value)
+        self._hits += len(hits)
+        self._uncommitted.update(hit.id for hit in hits)
+
+    def _send_letters(self, letters: Sequence[Letter]) -> None:
+        if letters:
+            write_letters(self._cluster, topic_for(self._settings.documents, None), letters)
+            self._letters += len(letters)
 
     def _write(
-        self, read: ReadRecord, document: Document, hit: Hit, queries_offset: int, now_ms: int, *, is_backfill: bool
-    ) -> None:
+        self, read: ReadRecord, document: Document, hit: Hit, queries_offset: int, *, is_backfill: bool
+    ) -> tuple[bytes, bytes, Headers]:
         record = read.record
         pieces = tuple(
             Piece(each.field, each.text, each.marks) for each in snippets(document, hit.highlights)[:_MOST_PIECES]
         )
-        key, value, headers = write_hit(
+        return write_hit(
             SearchHit(
                 hit.id, hit.version, hit.owner, hit.tags, hit.score, pieces, read.partition.topic,
                 read.partition.partition, record.offset, record.timestamp,
                 None if record.key is None else record.key.decode(errors="replace"),
-                queries_offset, is_backfill, _decoded(record) if self._settings.with_document else None,
+                queries_offset, is_backfill, document.value if self._settings.with_document else None,
             )
         )  # fmt: skip
-        where = TopicPartition(self._settings.hits, partition_of_key(key, self._partitions))
-        self._entries.setdefault(where, []).append((key, value, now_ms, headers))
-        self._hits += 1
-        self._uncommitted[hit.id] += 1
 
     def _letter(self, read: ReadRecord, reason: str) -> Letter:
         record = read.record
@@ -389,7 +429,7 @@ class _Work:
         self._progress.hits += self._hits
         self._progress.letters += self._letters
         self._progress.by_query.update(self._uncommitted)
-        self._entries, self._hits, self._read, self._letters = {}, 0, 0, 0
+        self._entries, self._hits, self._bytes, self._read, self._letters = {}, 0, 0, 0, 0
         self._uncommitted.clear()
 
     def _report(self) -> None:
@@ -413,6 +453,14 @@ def _decoded(record: Record) -> Any:
         return json.loads(record.value or b"")
     except (ValueError, RecursionError):
         raise InvalidDocument("it is not JSON") from None
+
+
+def _room_of(cluster: Cluster, topic: str) -> int:
+    """How large a record of a topic may be."""
+    with contextlib.suppress(Refused, VersionNotSpoken):  # it may be kept secret
+        told = {config.name: config.value for config in describe_configs(cluster, topic)}
+        return int(told.get("max.message.bytes") or _USUAL_ROOM_BYTES) - _AROUND_BYTES
+    return _USUAL_ROOM_BYTES - _AROUND_BYTES
 
 
 def _may_pass(refusal: Refused) -> bool:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from headrace.client.address import Address
@@ -15,6 +16,7 @@ from headrace.status import FAILED, RUNNING, SEARCHES, STOPPED, WAITING, Status
 
 _KIND: Final = "search"
 _MOST_TOP: Final = 20
+_LONGEST: Final = 500  # of what somebody wrote: a status is one record
 
 
 def run_search(
@@ -57,7 +59,9 @@ class RunningSearch:
             queries=progress.queries,
             queries_topic=settings.queries,
             queries_offset=progress.queries_offset,
-            refused=dict(list(progress.refused.items())[:_MOST_TOP]),
+            refused={
+                name[:_LONGEST]: reason[:_LONGEST] for name, reason in islice(progress.refused.items(), _MOST_TOP)
+            },
             unselective=progress.unselective,
             backfills=dict(list(progress.backfills.items())[:_MOST_TOP]),
             top=dict(progress.by_query.most_common(_MOST_TOP)),

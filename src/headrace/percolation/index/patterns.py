@@ -75,7 +75,8 @@ class Patterns:
         for length in self._within.lengths:
             for begin in range(len(token) - length + 1):
                 near.update(self._within.facts.get(token[begin : begin + length], ()))
-        if self._fuzzy.facts:
+        # What is longer than all of them by more than two edits is near none; without letters, it is a great deal.
+        if self._fuzzy.lengths and len(token) <= max(self._fuzzy.lengths) + 2:
             for text in {shorter for edits in (1, 2) for shorter in _left_out(token, edits)} | {token}:
                 near.update(self._fuzzy.facts.get(text, ()))
         return self.matching_some(token, near)
