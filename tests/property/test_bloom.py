@@ -82,6 +82,17 @@ def test_more_keys_than_expected_take_no_more_room_and_are_said_to_be_left_out()
     assert len(runner.state("filters")) == filters.blocks
 
 
+def test_filters_that_are_full_say_that_all_they_leave_out_may_be_new() -> None:
+    filters = Filters.of(0.01, 1_000, rotates=False)
+    runner = MemoryRunner(operator(filters, None), by=["block"], schema=SCHEMA)
+    for part in np.array_split(np.arange(200_000), 10):
+        found, counts = outcome(runner.batch(rows(filters, part, part)))
+        left_out = len(part) - len(found)
+        assert counts[LEFT_OUT] == left_out
+        assert 0.8 * left_out < counts[WRONG] / 1e6 <= 1.05 * left_out
+    assert len(found) < 10
+
+
 @examples(100)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 200)), max_size=40),

@@ -270,3 +270,19 @@ def test_late_rows_are_set_aside_and_the_others_are_as_without_them(
 def test_bad_arguments_get_a_sentence(made: Any, said: str) -> None:
     with pytest.raises((BadWindow, BadAggregate, BadField), match=said):
         made()
+
+
+def test_a_wild_value_blinds_no_key_for_ever() -> None:
+    """The square of 1e200 is no number any more, and would never fade."""
+    wild = {10: 1e200, 11: -1.7e308, 12: 1.7e308, 2000: 50.0}
+    given_rows = [
+        {**dict.fromkeys(MODEL.names), "k": "a", "t": n * SECOND, "f": wild.get(n, 1 + n % 5 / 10), TIE: n}
+        for n in range(2001)
+    ]
+    operator = in_order(Flags("f", ewma("1 second"), ("t", "f"), MODEL), ("t", "f"))
+    runner = MemoryRunner(operator, by=["k"], schema=MODEL)
+    runner.batch(given_rows)
+    out = runner.batch(watermark_us=END).to_pylist()
+    assert [row["is_anomaly"] for row in out[10:12]] == [True, True]
+    assert out[2000]["is_anomaly"]
+    assert out[2000]["expected"] == pytest.approx(1.2, abs=0.3)

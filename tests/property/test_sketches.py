@@ -1,6 +1,7 @@
 """Sketches keep what they promise of their error, and are the same however rows were cut, merged, or came late."""
 
 import math
+import struct
 from collections import Counter
 from typing import Any
 
@@ -88,10 +89,48 @@ def test_what_is_no_sketch_is_refused() -> None:
         if wrong:
             with pytest.raises(BadAggregate):
                 result(agg.approx_percentile(sketches="s"), pa.array([*ours, wrong]))
+    for places, counts in (((-(2**31), 2**31 - 1), (1, 1)), ((10**6,), (1,)), ((1, 2), (1, -5)), ((1, 2), (2**62, 1))):
+        with pytest.raises(BadAggregate, match="buckets or counts that percentile_sketch does not make"):
+            result(agg.approx_percentile(sketches="s"), pa.array([percentiles(places, counts)]))
     with pytest.raises(BadAggregate, match=r"made with error=0.01 and is merged with error=0.02"):
         result(agg.approx_percentile(sketches="s", error=0.02), pa.array(ours))
     with pytest.raises(BadAggregate, match="sketches are bytes"):
         result(agg.approx_percentile(sketches="s"), pa.array(["a"]))
+
+
+def percentiles(places: tuple[int, ...], counts: tuple[int, ...]) -> bytes:
+    """The bytes of a sketch, whatever is in them."""
+    head = b"HRQ1" + struct.pack("<id", len(places), 0.01)
+    return head + struct.pack(f"<{len(places)}i", *places) + struct.pack(f"<{len(counts)}q", *counts)
+
+
+@examples(300)
+@given(
+    st.sampled_from(range(8)), st.binary(max_size=60), st.integers(0, 255), st.integers(0, 255), st.integers(0, 400)
+)
+def test_bytes_that_resemble_a_sketch_are_refused_or_counted(
+    mode: int, body: bytes, count: int, kind: int, size: int
+) -> None:
+    """They are read by compiled code, which checks no bounds: nothing is read or written beside them."""
+    given = bytes([2, 1, 7, 4, 3, kind, count, kind & 0xF8 | mode]) + body + bytes([255]) * size
+    for cell in (given, given[:7] + b"\x0b" + given[8:], given[:7] + b"\x08" + bytes(len(given))):
+        try:
+            (found,) = result(agg.approx_count_distinct(sketches="s", error=0.26), pa.array([cell] * 30))
+        except BadAggregate:
+            continue
+        assert 0 <= found <= 2**62
+
+
+@pytest.mark.parametrize(
+    ("values", "counts"),
+    [(["a", "b"], [2]), (["a"], [2, 3]), (["a"], None), (["a", "b"], [1, None]), (["a"], [0]), (["a"], [-4])],
+)
+def test_frequent_values_without_counts_are_refused(values: list[str], counts: list[int | None] | None) -> None:
+    parts = [("n", pa.int64()), ("missed", pa.int64()), ("values", pa.list_(pa.string()))]
+    kind = pa.struct([*parts, ("counts", pa.list_(pa.int64()))])
+    row = {"n": 3, "missed": 0, "values": values, "counts": counts}
+    with pytest.raises(BadAggregate, match="not a count above 0 for each of its values"):
+        result(agg.frequent_items(sketches="s"), pa.array([row, None, row], kind))
 
 
 def exact(values: list[float], share: float) -> float:

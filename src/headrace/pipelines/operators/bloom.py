@@ -178,7 +178,8 @@ def _choose(
     through: NDArray[np.bool_],
 ) -> float:  # fmt: skip
     """Row by row: whether a filter has all its bits; if none has, they are set in the row's own. How many of the rows
-    left out were so by chance, if each is as likely as the filters are full."""
+    left out were so by chance, if each is as likely as the filters are full: a row that is let through stands for those
+    like it that were not. Where hardly any is let through, every row that is left out may have been new."""
     full = np.zeros(len(bits), np.int64)
     for at in range(len(bits)):
         for byte in range(bits.shape[1]):
@@ -193,6 +194,7 @@ def _choose(
         none = 1.0
         for at in range(lows[row], highs[row]):
             none *= 1.0 - (full[at] / size) ** hashes
+        for at in range(lows[row], highs[row]):
             has_all = True
             for number in range(hashes):
                 bit = _mixed(content[row], number)
@@ -203,9 +205,10 @@ def _choose(
                 seen = True
                 break
         if seen:
+            wrong += 1.0 - none if none < 0.1 else 0.0
             continue
         through[row] = True
-        wrong += (1.0 - none) / max(none, 1e-6)  # of so many like it, this one was let through
+        wrong += (1.0 - none) / none if none >= 0.1 else 0.0
         at = mine[row]
         for number in range(hashes):
             bit = _mixed(content[row], number)

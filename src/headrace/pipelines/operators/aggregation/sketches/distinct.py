@@ -37,6 +37,7 @@ from headrace.pipelines.operators.grouping import Longs
 _RANK_BITS: Final = 6
 _HASH_BITS: Final = 43
 """Of a hash so many bits are looked at for zeros; the others, 21, are enough for the most registers."""
+_MOST_BITS: Final = 62
 _HEAD, _FIRST_COUPON = 40, 8
 _MOST_COUPONS: Final = 7
 _LIST, _HLL = 0b1000, 0b1010  # the mode in the low two bits, HLL_8 in the next
@@ -135,7 +136,7 @@ def estimate(cell: Tally, bits: int) -> NDArray[np.float64]:
     z = z + m * _sigma(empty / m)
     with np.errstate(divide="ignore"):
         found: NDArray[np.float64] = np.where(cell.sizes > 0, m / (2 * np.log(2)) * m / z, 0.0)
-    return found
+    return np.minimum(found, 2.0**_MOST_BITS)  # registers that no values fill say more, or without end
 
 
 def _sigma(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -235,17 +236,17 @@ def _measure(data: NDArray[np.uint8], begins: Longs, bits: int, sizes: Longs) ->
         if length < 8 or data[at + 1] != 1 or data[at + 2] != 7 or data[at + 3] < bits or data[at + 3] > 26:
             return row
         mode = data[at + 7] & 3
-        if mode == 0:
-            if length < 8 + 4 * data[at + 6]:
+        if mode < 2:
+            if mode == 0 and length < 8 + 4 * data[at + 6]:
                 return row
-            sizes[row] = data[at + 6]
-        elif mode == 1:
-            for cell in range((length - 12) // 4):
-                to = at + 12 + 4 * cell
+            first = at + 8 if mode == 0 else at + 12
+            count = data[at + 6] if mode == 0 else (length - 12) // 4
+            for cell in range(count):
+                to = first + 4 * cell
                 if data[to + 3] != 0 or data[to + 2] != 0 or data[to + 1] != 0 or data[to] != 0:
                     sizes[row] += 1
         else:
-            if data[at + 7] >> 2 & 3 != 2 or length < 40 + (1 << int(data[at + 3])):
+            if mode != 2 or data[at + 7] >> 2 & 3 != 2 or length < 40 + (1 << int(data[at + 3])):
                 return row
             for place in range(1 << int(data[at + 3])):
                 if data[at + 40 + place] > 0:
@@ -269,7 +270,7 @@ def _unpack(data: NDArray[np.uint8], begins: Longs, bits: int, starts: Longs, fo
                     to += 1
         else:
             first = at + 8 if mode == 0 else at + 12
-            count = data[at + 6] if mode == 0 else (begins[row + 1] - first) // 4
+            count = data[at + 6] if mode == 0 else (begins[row + 1] - first) // 4  # as `_measure` counts them
             for cell in range(count):
                 coupon = 0
                 for byte in range(4):

@@ -17,6 +17,7 @@ from headrace.pipelines.operators.aggregation.cells import Sum
 from headrace.pipelines.operators.aggregation.ordered import lists_of
 from headrace.pipelines.operators.aggregation.ordering import is_ordered, ranks
 from headrace.pipelines.operators.aggregation.sketches.tally import ADD, Tally, as_lists, singles, tally_of
+from headrace.pipelines.operators.errors import BadAggregate
 from headrace.pipelines.operators.grouping import Longs
 
 _PARTS = ("n", "missed", "values", "counts")
@@ -66,9 +67,14 @@ class Frequent(Aggregate):
             value = self._value(values.type)
             n, missed, held, counts = (pc.struct_field(values, name) for name in _PARTS)
             sizes = np.asarray(held.value_lengths().fill_null(0))
+            flat = counts.flatten()
+            fits = (sizes == np.asarray(counts.value_lengths().fill_null(0))).all()
+            if not fits or flat.null_count or pc.any(pc.less(flat, 1)).as_py():
+                raise BadAggregate(f"{self.named}: a sketch has not a count above 0 for each of its values, as "
+                                   "frequent_sketch makes them")  # fmt: skip
             return [
                 n.fill_null(0), missed.fill_null(0),
-                lists_of(sizes, held.flatten().cast(value)), lists_of(sizes, counts.flatten().cast(pa.int64())),
+                lists_of(sizes, held.flatten().cast(value)), lists_of(sizes, flat.cast(pa.int64())),
             ]  # fmt: skip
         valid = valid_in(values)
         one = valid.astype(np.int64)

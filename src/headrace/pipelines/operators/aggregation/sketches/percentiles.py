@@ -33,6 +33,8 @@ from headrace.pipelines.operators.grouping import Longs
 
 _MAGIC = np.frombuffer(b"HRQ1", np.uint8)
 _HEAD = 16
+_MOST_ROWS = 2**53
+"""No stream has more, and sums of so many sketches with such counts are still whole numbers of 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,9 @@ class Buckets(Aggregate):
         places = np.ascontiguousarray(data[(at + 4 * within)[:, None] + np.arange(4)]).view("<i4").ravel()
         counts = at + 4 * np.repeat(sizes, sizes) + 8 * within
         numbers = np.ascontiguousarray(data[counts[:, None] + np.arange(8)]).view("<i8").ravel()
+        inside = (np.abs(places.astype(np.int64)) <= 2 * self._far) | (places == 2 * self._far + 1)
+        if not inside.all() or (numbers < 1).any() or (numbers > _MOST_ROWS).any():
+            raise BadAggregate(f"{self.named}: a sketch has buckets or counts that percentile_sketch does not make")
         starts = np.append(0, np.cumsum(sizes))
         return [as_lists(starts, places, pa.int32()), as_lists(starts, numbers, pa.int64())]
 

@@ -18,6 +18,8 @@ from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, drop
 
 EXPECTED, SCORE, ANOMALY = "expected", "score", "is_anomaly"
 Doubles = NDArray[np.float64]
+_MOST = 1e150
+"""What is further from 0 is learned from as if it were this: squares stay numbers, and so fade again."""
 
 
 class Points(NamedTuple):
@@ -136,11 +138,12 @@ class Flags:
         order = np.lexsort((value, ready.time, ready.key))
         key, time, value = ready.key[order], ready.time[order], value[order]
         valid = np.isfinite(value)
-        found = self.way.judge(Points(ready.keys, key, time, np.where(valid, value, 0.0), valid, ready.reached), state)
+        learned = np.where(valid, np.clip(value, -_MOST, _MOST), 0.0)
+        found = self.way.judge(Points(ready.keys, key, time, learned, valid, ready.reached), state)
         spread = np.maximum(found.spread, self.way.least_spread)
         known = ~np.isnan(found.spread) & valid
-        off = np.where(known, value - found.expected, 0.0)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            off = np.where(known, value - found.expected, 0.0)
             score = np.where(off == 0, 0.0, off / spread)
         flagged = known & (np.abs(score) > self.way.threshold)
         rows = ready.rows.select(self.carried).take(pa.array(order))
