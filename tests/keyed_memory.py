@@ -103,9 +103,12 @@ class MemoryRunner:
             bucket.commit()
         return pa.Table.from_batches([told for told in out if told is not None], schema=self.output)
 
-    def restart(self) -> None:
-        """Begin anew with what is stored: nothing decoded is kept."""
+    def restart(self, operator: Operator | None = None) -> None:
+        """Begin anew with what is stored: nothing decoded is kept. An operator that is given goes on in its place."""
         self.cache = RunCache(self.cache.limit_bytes)
+        if operator is not None:
+            for bucket in self._buckets:
+                bucket.goes_on(operator)
 
     def state(self, table: str) -> list[tuple[Row, Row]]:
         """All rows of a table, each with its key."""
@@ -140,6 +143,8 @@ class _Kept(Protocol):
 
     def counts(self) -> dict[str, int]: ...
 
+    def goes_on(self, operator: Operator) -> None: ...
+
 
 class _Model:
     def __init__(self, bucket: ModelBucket, schema: pa.Schema) -> None:
@@ -162,6 +167,9 @@ class _Model:
 
     def counts(self) -> dict[str, int]:
         return self._bucket.counts
+
+    def goes_on(self, operator: Operator) -> None:
+        self._bucket.operator = operator
 
 
 class _Levels:
@@ -206,6 +214,9 @@ class _Levels:
 
     def counts(self) -> dict[str, int]:
         return dict(self._bucket().manifest.counts)
+
+    def goes_on(self, operator: Operator) -> None:
+        self._operator = operator
 
     def get(self, identity: str) -> bytes:
         return self._stored[identity]

@@ -93,6 +93,8 @@ def import_here(module: str, what: str) -> Any:
         if error.name != module.partition(".")[0] and error.name != module:
             raise InvalidName(f"{what}: {module} needs {error.name}, which is not installed") from error
         raise InvalidName(f"{what}: there is no module {module} here ({os.getcwd()})") from None
+    except SystemExit:
+        raise InvalidName(f"{what}: {module} ends the program (sys.exit) when it is imported: leave that out") from None
     except Exception as error:
         raise InvalidName(f"{what}: {module} fails with {type(error).__name__}: {error}") from error
 

@@ -387,6 +387,7 @@ ROWS = {
         "enrich",
         "correct_clock",
         "deduplicate",
+        "rolling",
         "first_rows",
         "flag_anomalies",
     ),

@@ -118,6 +118,8 @@ def test_a_problem_for_programs(headrace):
         ("none.py:X", "there is no file none.py"),
         ("broken.py:X", "broken.py:2: 'small one' cannot be a variable's name"),
         ("wrong.py:X", "wrong.py:1: "),
+        ("leaves.py:X", "leaves.py:2: it ends the program (sys.exit)"),
+        ("leaves_too:X", "leaves_too ends the program (sys.exit)"),
         ("json:dumps", "json has no pattern 'dumps': it has none at all"),
     ],
 )
@@ -127,6 +129,8 @@ def test_what_is_no_pattern_is_one_sentence(headrace, tmp_path, given, words):
     (tmp_path / "nul.sql").write_bytes(b"MATCH\0")
     (tmp_path / "broken.py").write_text('from headrace.cep import Pattern\nX = Pattern.begin("small one")\n')
     (tmp_path / "wrong.py").write_text("def f(:\n")
+    for name in ("leaves.py", "leaves_too.py"):
+        (tmp_path / name).write_text("import sys\nsys.exit(0)\n")
     run = headrace("check", given)
     assert (run.code, run.out) == (1, "")
     assert run.err.startswith("headrace: ")

@@ -105,9 +105,7 @@ def percentiles(places: tuple[int, ...], counts: tuple[int, ...]) -> bytes:
 
 
 @examples(300)
-@given(
-    st.sampled_from(range(8)), st.binary(max_size=60), st.integers(0, 255), st.integers(0, 255), st.integers(0, 400)
-)
+@given(st.sampled_from(range(8)), st.binary(max_size=60), st.integers(0, 255), st.integers(0, 255), st.integers(0, 400))
 def test_bytes_that_resemble_a_sketch_are_refused_or_counted(
     mode: int, body: bytes, count: int, kind: int, size: int
 ) -> None:

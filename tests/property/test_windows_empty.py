@@ -1,16 +1,19 @@
 """Empty windows have results as long as their key is alive, however rows are cut and however late they come."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.pipelines.keyed.operator import FINAL_WATERMARK
 from headrace.pipelines.operators import aggregates as agg
 from headrace.pipelines.operators.aggregation.fold import fold
+from headrace.pipelines.operators.errors import BadWindow
 from headrace.pipelines.operators.stragglers import correct, drop
 from headrace.pipelines.operators.windows.listed import ListedKeys
 from headrace.pipelines.operators.windows.panes import Hops, PanedWindows
@@ -109,7 +112,7 @@ LISTED = pa.RecordBatch.from_pylist([{"k": "b"}, {"k": "c"}, {"k": None}], schem
 
 
 class Filled:
-    """Windows, and behind them the listed keys, in the same micro-batches."""
+    """Windows, and behind them the listed keys, in the same micro-batches; with each start listed in another order."""
 
     def __init__(self, shape: Hops, stragglers: Any, run: Run) -> None:
         windows = PanedWindows("t", shape, FEW, stragglers, Closing(), SCHEMA)
@@ -119,13 +122,16 @@ class Filled:
         nothing = pa.RecordBatch.from_arrays(made.load(made.nothing(1)).results(), schema=pa.schema(made.results))
         rows = self.first.output.append(pa.field("_all", pa.int32()))
         allowed = stragglers.allowed_us
-        filling = ListedKeys(LISTED, shape, nothing, stragglers.corrects, allowed, tuple(self.first.output.names), rows)
-        self.second = MemoryRunner(filling, by=["_all"], schema=rows, call_rows=run.call_rows)
+        names = tuple(self.first.output.names)
+        self.filling = ListedKeys(LISTED, shape, nothing, stragglers.corrects, allowed, names, rows)
+        self.second = MemoryRunner(self.filling, by=["_all"], schema=rows, call_rows=run.call_rows)
 
     def batch(self, rows: list[Event], watermark: int | None) -> list[Event]:
         if self.run.restarts:
             self.first.restart()
-            self.second.restart()
+            order = pa.array(np.roll(np.arange(LISTED.num_rows), 1))
+            self.filling = replace(self.filling, keys=self.filling.keys.take(order))
+            self.second.restart(self.filling)
         found = self.first.batch(rows, watermark_us=watermark).to_pylist()
         given = [{**row, "_all": 0} for row in found]
         return self.second.batch(given, watermark_us=watermark).to_pylist()
@@ -168,3 +174,32 @@ def test_listed_keys_have_results_in_every_window(
 def ends_of(time: int, shape: Hops) -> range:
     pane = np.array([shape.pane_of(np.int64(time))])
     return range(int(shape.first_end(pane)[0]), int(shape.last_end(pane)[0]) + 1, shape.slide)
+
+
+def test_a_watermark_that_jumps_by_years_is_refused_with_a_sentence() -> None:
+    """A second has a result for each key: what no memory holds is not tried."""
+    row = {**dict.fromkeys(SCHEMA.names), "k": "b", "t": 0}
+    far = {**row, "t": 10 * 366 * 86_400 * SECOND}
+    filled = Filled(Hops(SECOND, SECOND), drop(), Run(1, 1, None, False))
+    filled.batch([row], None)
+    with pytest.raises(BadWindow, match="because the watermark went so far"):
+        filled.batch([far], far["t"])
+    many = [{**row, "k": str(n)} for n in range(1000)]
+    silent = MemoryRunner(paned(Hops(SECOND, SECOND), 86_400 * SECOND), by=["k"], schema=SCHEMA)
+    silent.batch(many)
+    with pytest.raises(BadWindow, match=r"86,\d{3},000 results"):
+        silent.batch(watermark_us=far["t"])
+
+
+def test_keys_that_a_restart_lists_in_another_order_are_the_same_keys() -> None:
+    """Spark hands the rows of a table over in any order."""
+    row = {**dict.fromkeys(SCHEMA.names), "k": "b", "t": 0}
+    filled = Filled(Hops(SECOND, SECOND), correct("1 hour"), Run(1, 1, None, True))
+    out = filled.batch([row], 5 * SECOND)
+    out += filled.batch([{**row, "k": None}], 6 * SECOND)
+    out += filled.batch([{**row, "k": "c"}], 7 * SECOND)
+    first = [each for each in out if each["_aside"] is None and each["window_start"].timestamp() == 0]
+    stands = Counter({(each["k"], each["n"]): 0 for each in first})
+    for each in first:
+        stands[each["k"], each["n"]] += -1 if each["retracted"] else 1
+    assert +stands == {("b", 1): 1, ("c", 1): 1, (None, 1): 1}

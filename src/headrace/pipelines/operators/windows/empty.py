@@ -18,6 +18,7 @@ from headrace.pipelines.operators.grouping import Longs, highest, lowest
 from headrace.pipelines.operators.times import LATEST, Interval, positive
 
 _MOST = 100_000
+_MOST_AT_ONCE = 50_000_000
 
 
 class Places(Protocol):
@@ -49,6 +50,15 @@ def read_empty(given: Interval | None, slide_us: int, what: str) -> int | None:
             f"{_MOST:,} windows, or larger ones"
         )
     return found
+
+
+def check_number(results: int) -> None:
+    """Refuse to make more results at once than memory holds, which a single time far in the future can ask for."""
+    if results > _MOST_AT_ONCE:
+        raise BadWindow(
+            f"empty= makes {results:,} results of windows without rows at once, because the watermark went so far, and "
+            f"at most {_MOST_AT_ONCE:,} can be: leave out rows with times that cannot be, or write larger windows"
+        )
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,7 @@ class Alive:
         low = np.maximum(self.low, self._start_until(np.minimum(begins, LATEST)[self.key] - size - 1) + slide)
         high = np.minimum(self.high, self.hops.end_until(reached) - size)
         numbers = np.maximum((high - low) // slide + 1, 0)
+        check_number(int(numbers.sum()))
         step = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
         return np.repeat(self.key, numbers), np.repeat(low, numbers) + step * slide + size
 

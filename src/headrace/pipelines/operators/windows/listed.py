@@ -42,7 +42,7 @@ from headrace.pipelines.operators.grouping import Longs, find
 from headrace.pipelines.operators.stragglers import ASIDE
 from headrace.pipelines.operators.time_marks import TimeMark
 from headrace.pipelines.operators.times import EARLIEST, LATEST, times_of, timestamps
-from headrace.pipelines.operators.windows.empty import Places
+from headrace.pipelines.operators.windows.empty import Places, check_number
 from headrace.pipelines.operators.windows.results import RETRACTED, REVISION
 from headrace.pipelines.operators.windows.windowing import Windowing
 
@@ -51,8 +51,7 @@ _MOST = 1_000_000
 _YEAR = 366 * 86_400_000_000
 KNOWN, CAME, ZEROS = "known", "came", "zeros"
 _KNOWN = pa.schema([(name, pa.int64()) for name in ("begins", "first", "until", "last")])
-_CAME = pa.schema([("end", pa.int64()), ("code", pa.int64())])
-_ZEROS = pa.schema([("end", pa.int64()), ("code", pa.int64()), ("back", pa.bool_())])
+_END, _BACK = pa.field("end", pa.int64()), pa.field("back", pa.bool_())
 
 
 def check_listed(chosen: Windowing) -> None:
@@ -136,10 +135,19 @@ class ListedKeys:
     def output(self) -> pa.Schema:
         return pa.schema([self.rows.field(name).with_nullable(True) for name in self.names])
 
+    @property
+    def _came(self) -> pa.Schema:
+        """With the keys themselves: with the next start of the job they may be listed in another order."""
+        return pa.schema([_END, *(field.with_name(f"key {field.name}") for field in self.keys.schema)])
+
+    @property
+    def _zeroed(self) -> pa.Schema:
+        return self._came.append(_BACK)
+
     def plan(self, keys: pa.Schema, rows: pa.Schema) -> Plan:
-        tables: list[Table] = [Values(KNOWN, _KNOWN), Rows(CAME, _CAME, "end")]
+        tables: list[Table] = [Values(KNOWN, _KNOWN), Rows(CAME, self._came, "end")]
         if self.corrects:
-            tables.append(Rows(ZEROS, _ZEROS, "end"))
+            tables.append(Rows(ZEROS, self._zeroed, "end"))
         return Plan(self.output, tuple(tables), Clock.EVENT)
 
     def on_rows(self, batch: Batch, state: State, times: Times) -> Changes:
@@ -157,8 +165,7 @@ class ListedKeys:
             append[ZEROS] = taken
         begins, first, until, last = self._known(state)
         fresh = np.flatnonzero((code >= 0) & ((end < first) | (end > until)))
-        came = pa.RecordBatch.from_arrays([pa.array(end[fresh]), pa.array(code[fresh])], schema=_CAME)
-        append[CAME] = Keyed(np.zeros(len(fresh), np.int64), came)
+        append[CAME] = self._kept(self._came, end[fresh], code[fresh])
         begins, last = min(begins, int(end[has_window].min())), max(last, int(end[has_window].max()))
         return Changes(
             emit=put_together(emit, Keyed(batch.key, rows)),
@@ -181,20 +188,20 @@ class ListedKeys:
             ends = np.append(ends, np.arange(max(begins, until + slide), limit + 1, slide) if first < LATEST else [])
             first, until = begins, max(until, limit)
         ends = ends.astype(np.int64)
-        held = state.read(CAME)
-        came_end, came_code = (np.asarray(column) for column in held.rows.columns)
+        held, came_end, came_code = self._read(state, CAME)
+        check_number(len(ends) * self.keys.num_rows)
         missing = np.ones((len(ends), self.keys.num_rows), np.bool_)
-        if len(ends):
+        if len(ends) and len(came_end):
             place = np.minimum(np.searchsorted(ends, came_end), len(ends) - 1)
             known = ends[place] == came_end
             missing[place[known], came_code[known]] = False
         row, code = np.nonzero(missing)
         emit = Keyed(np.zeros(len(code), np.int64), self._zeros(ends[row], code, retracted=False))
         waits = np.flatnonzero((came_end > until) | (came_end < first))
-        append = {CAME: Keyed(held.key[waits], held.rows.take(pa.array(waits)))}
+        append = {CAME: Keyed(np.zeros(len(waits), np.int64), held.take(pa.array(waits)))}
         expire = {}
         if self.corrects:
-            append[ZEROS] = _emitted(ends[row], code, back=False)
+            append[ZEROS] = self._emitted(ends[row], code, back=False)
             expire[ZEROS] = max(reached, EARLIEST) - self.allowed + 1
         following = NEVER if is_over or first == LATEST else until + slide
         return Changes(
@@ -210,6 +217,22 @@ class ListedKeys:
         """The earliest window with any row; from and to which all is filled; the latest window with any row."""
         rows = state.read(KNOWN).rows.to_pylist()
         return tuple(rows[0].values()) if rows else (LATEST, LATEST, EARLIEST, EARLIEST)
+
+    def _read(self, state: State, table: str) -> tuple[pa.RecordBatch, Longs, Longs]:
+        """Rows of a table of keys that are listed, the ends of their windows, and which keys they are."""
+        rows = state.read(table).rows
+        code = self._codes(rows.rename_columns([name.removeprefix("key ") for name in rows.schema.names]))
+        chosen = np.flatnonzero(code >= 0)
+        rows = rows.take(pa.array(chosen))
+        return rows, np.asarray(rows.column("end")), code[chosen]
+
+    def _kept(self, schema: pa.Schema, end: Longs, code: Longs, *more: pa.Array) -> Keyed:
+        keys = self.keys.take(pa.array(code)).columns
+        columns = [pa.array(end, pa.int64()), *keys, *more]
+        return Keyed(np.zeros(len(end), np.int64), pa.RecordBatch.from_arrays(columns, schema=schema))
+
+    def _emitted(self, end: Longs, code: Longs, *, back: bool) -> Keyed:
+        return self._kept(self._zeroed, end, code, pa.array(np.full(len(end), back)))
 
     def _codes(self, rows: pa.RecordBatch) -> Longs:
         """Which of the listed keys each row has; -1 for none of them."""
@@ -234,8 +257,8 @@ class ListedKeys:
         self, rows: pa.RecordBatch, code: Longs, end: Longs, state: State
     ) -> tuple[pa.RecordBatch, Keyed | None, Keyed]:
         """The rows, counted on behind what was emitted here; that taken back; and a note of it."""
-        held = state.read(ZEROS)
-        old_end, old_code, back = (np.asarray(column) for column in held.rows.columns)
+        held, old_end, old_code = self._read(state, ZEROS)
+        back = np.asarray(held.column("back"))
         order = np.lexsort((back, old_end, old_code))
         old_end, old_code, back = old_end[order], old_code[order], back[order]
         behind = find(old_code, old_end, code, end, side="right")
@@ -248,7 +271,7 @@ class ListedKeys:
         columns = [*rows.columns[:place], revision.cast(rows.column(place).type), *rows.columns[place + 1 :]]
         gone = Keyed(np.zeros(pairs.shape[1], np.int64), self._zeros(pairs[1], pairs[0], retracted=True))
         rows = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
-        return rows, gone if len(gone) else None, _emitted(pairs[1], pairs[0], back=True)
+        return rows, gone if len(gone) else None, self._emitted(pairs[1], pairs[0], back=True)
 
     def _zeros(self, end: Longs, code: Longs, *, retracted: bool) -> pa.RecordBatch:
         """Results of no rows."""
@@ -273,8 +296,3 @@ class ListedKeys:
 def _knowledge(*known: int) -> Keyed:
     columns = [pa.array([number], pa.int64()) for number in known]
     return Keyed(np.zeros(1, np.int64), pa.RecordBatch.from_arrays(columns, schema=_KNOWN))
-
-
-def _emitted(end: Longs, code: Longs, *, back: bool) -> Keyed:
-    columns = [pa.array(end, pa.int64()), pa.array(code, pa.int64()), pa.array(np.full(len(end), back))]
-    return Keyed(np.zeros(len(end), np.int64), pa.RecordBatch.from_arrays(columns, schema=_ZEROS))
