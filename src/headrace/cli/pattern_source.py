@@ -88,9 +88,7 @@ def _run(file: Path) -> dict[str, Any]:
         except SyntaxError as error:
             raise InvalidPattern(f"{error.filename}:{error.lineno}: {error.msg}") from None
         except SystemExit as error:
-            raise InvalidPattern(
-                f"{_place(error, file)}: it ends the program (sys.exit): define the pattern before that, or leave it out"
-            ) from None
+            raise InvalidPattern(f"{_place(error, file)}: it ends the program (sys.exit): leave that out") from None
         except Exception as error:  # noqa: BLE001 - the user's own code may do anything
             said = missing_extra(error) or f"{type(error).__name__}: {error}"
             raise InvalidPattern(f"{_place(error, file)}: {said}") from None
