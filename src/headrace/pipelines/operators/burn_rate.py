@@ -55,7 +55,7 @@ def burn_rate(
     """Results of windows with how fast their key burns its error budget, and whether that is an alert.
 
     `good` and `total` are columns of counts, `objective` is the share that has to be good. Each of `windows` is a short
-    and a long one, and the burn from which on both together are an alert (without it the workbook's, for an hour, six
+    and a long one, and the burn above which both together are an alert (without it the workbook's, for an hour, six
     hours and three days). For each length there is a column such as `burn_5m`: the share of what was not good, by the
     share that may be; for each pair `alert_5m_1h`; and `alert`, whether any of them is one.
 
@@ -111,7 +111,7 @@ def _pair(window: Window) -> Pair:
     threshold = window[2] if len(window) == 3 else _THRESHOLDS.get(long)
     if threshold is None or not threshold > 0:
         raise BadWindow(
-            f"burn_rate: say from which burn on {window[0]!r} and {window[1]!r} are an alert, as in "
+            f"burn_rate: say above which burn {window[0]!r} and {window[1]!r} are an alert, as in "
             f"({window[0]!r}, {window[1]!r}, 6.0)"
         )
     return Pair(short, long, Fraction(Decimal(str(threshold))))

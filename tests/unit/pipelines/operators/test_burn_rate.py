@@ -81,7 +81,7 @@ def test_against_sums_over_lists(windows: list[tuple[int, int, int, str]], size:
     [
         ({"windows": []}, "burn_rate has no windows"),
         ({"windows": [("1h", "5m", 2.0)]}, "'1h' is not shorter than '5m'"),
-        ({"windows": [("5m", "2h")]}, "say from which burn on '5m' and '2h' are an alert"),
+        ({"windows": [("5m", "2h")]}, "say above which burn '5m' and '2h' are an alert"),
         ({"objective": 99.9}, "objective is 99.9"),
         ({"by": "alert"}, "'alert' is a column of the result"),
     ],
