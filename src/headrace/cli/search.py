@@ -27,7 +27,7 @@ from headrace.cli.parameters import (
     connect,
     limit_option,
 )
-from headrace.cli.search_serving import serve
+from headrace.cli.search_serving import mail, serve
 from headrace.cli.status_view import search_table
 from headrace.cli.trial_events import OF_RECORDS, Events, Row, read_file, read_topic
 from headrace.client.address import Address
@@ -79,6 +79,7 @@ def search() -> None:
 
 
 search.add_command(serve)
+search.add_command(mail)
 
 
 # --- at work

@@ -1,14 +1,23 @@
-"""`headrace search serve`: stored queries and their hits over HTTP."""
+"""`headrace search serve` and `mail`: stored queries and their hits over HTTP, and hits by mail."""
 
 import os
+from functools import partial
+from pathlib import Path
 
 import click
 
 from headrace.cli.access import access_options
+from headrace.cli.cdc import show_until_stopped
 from headrace.cli.output import json_option, print_json
-from headrace.cli.parameters import bootstrap_option, complete_topic
+from headrace.cli.parameters import bootstrap_option, complete_topic, config_option
+from headrace.cli.status_view import search_table
 from headrace.client.address import Address
+from headrace.searches.mail_settings import SECTION, from_section
 from headrace.serving.access import Access
+from headrace.stack.document import read_sections
+from headrace.stack.errors import InvalidStack
+from headrace.stack.keys import check_keys, with_defaults
+from headrace.stack.kinds.mail import KIND
 
 _DEFAULT_PORT = 8400
 
@@ -58,3 +67,24 @@ def serve(
         if access.token:
             click.echo(f"show this token: Authorization: Bearer {access.token}")
     server.serve()
+
+
+@click.command()
+@click.argument("name")
+@config_option("The file with a section [mail.NAME].")
+@bootstrap_option
+@json_option
+def mail(name: str, config: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
+    """Mail hits to the owners of their queries as [mail.NAME] says, until interrupted.
+
+    Each owner gets one mail an interval at most, with all hits since the last one. A mail server that is away is waited
+    for. Each hit is told once, whatever ends this command and whenever; a mail that was under way then is sent again
+    with the same Message-ID.
+    """
+    from headrace.searches.mail import run_mail  # what sends is wanted by this command alone
+
+    (section,) = read_sections(config, SECTION, (name,)).values()
+    if wrong := check_keys(KIND.keys, section, f"{SECTION}.{name}"):
+        raise InvalidStack([sentence for _, sentence in wrong])
+    settings = from_section(name, with_defaults(KIND.keys, section))
+    show_until_stopped(search_table, partial(run_mail, settings, bootstrap), as_json=as_json)

@@ -92,7 +92,7 @@ _PAGES = {
     PIPELINES: "/pipelines",
     EVENTS: "/events",
     GATEWAYS: "/topics",
-    SEARCHES: "/topics",
+    SEARCHES: "/searches",
 }
 
 

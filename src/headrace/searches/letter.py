@@ -6,6 +6,7 @@ What always holds: what a hit holds can break neither the headers nor the page: 
 import html
 from collections.abc import Callable
 from datetime import UTC, datetime
+from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -27,7 +28,7 @@ def check_address(text: str, what: str) -> str:
     """An address that a mail can go to: `ann@example.org`."""
     try:
         found = Address(addr_spec=text) if text.isprintable() and len(text) <= _LONGEST else None
-    except (ValueError, IndexError, LookupError):
+    except (ValueError, LookupError, MessageError):  # whatever a parser of addresses raises
         found = None
     if found is None or not found.username or not found.domain or " " in text:
         raise InvalidAddress(f"{what} is {text[:80]!r}, which is no address: write one such as ann@example.org")

@@ -9,9 +9,10 @@ from headrace.dashboard.pages.patterns import PATTERN, PATTERNS
 from headrace.dashboard.pages.pipelines import PIPELINE, PIPELINES
 from headrace.dashboard.pages.queues import QUEUE, QUEUES
 from headrace.dashboard.pages.records import RECORDS
+from headrace.dashboard.pages.searches import SEARCHES_PAGE
 from headrace.dashboard.pages.topics import SCHEMA, TOPIC, TOPICS
 
 PAGES: tuple[Page, ...] = (
     OVERVIEW, TOPICS, RECORDS, SCHEMA, TOPIC, GROUPS, GROUP, QUEUES, QUEUE, EVENTS, STREAM, STORE, MAP, PIPELINES,
-    PIPELINE, PATTERNS, PATTERN, CAPTURES, DERIVED, VIEWS, ALERTS,
+    PIPELINE, PATTERNS, PATTERN, SEARCHES_PAGE, CAPTURES, DERIVED, VIEWS, ALERTS,
 )  # fmt: skip
