@@ -28,9 +28,8 @@ KIND = Kind(
     """
 # [mail.listings]
 # hits = "listings.hits"
-# server = "smtp.example.org"
-# user = "headrace"
-# password = "${SMTP_PASSWORD}"
+# server = "127.0.0.1"       # elsewhere: security = "starttls", user and password or password_file
+# security = "none"
 # sender = "searches@example.org"
 # addresses = { ann = "ann@example.org" }
 """,
