@@ -22,9 +22,12 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
+from headrace.connect.delivery import Sender
+from headrace.model import TopicPartition
 from headrace.percolation.stored import StoredQuery
 from headrace.searches.hits import SearchHit, read_hit
-from headrace.searches.runner import SearchProgress, SearchRunner
+from headrace.searches.places import read_places
+from headrace.searches.runner import PLACES, SearchProgress, SearchRunner
 from headrace.searches.settings import SearchError, SearchSettings
 from headrace.stores.compacted_topic import CompactedTopic
 
@@ -191,6 +194,18 @@ def test_a_crowd_of_queries_on_one_word_is_written_document_by_document(broker: 
     assert max(after - before for before, after in itertools.pairwise(committed)) == crowd
     found = Counter((hit.query, hit.partition, hit.offset) for hit in hits(cluster))
     assert (len(found), set(found.values())) == (6 * crowd, {1})
+
+
+def test_what_is_no_document_is_left_behind_as_well(broker: Broker, cluster: Cluster) -> None:
+    store(cluster, StoredQuery("q", "title:bike"))
+    where = TopicPartition("listings", 0)
+    sender = Sender(cluster, "somebody", "somebody")
+    sender.begin()
+    sender.commit({where: [(b"1", b'{"title": "bike"}', -1, ()), (b"2", b'{"title": "bike"}', 5, ())]})
+    run_until_idle(broker, from_start=True)
+    assert [(hit.offset, hit.timestamp_ms) for hit in hits(cluster)] == [(0, -1), (1, 5)]
+    stored = read_places(dict(each for each in read(cluster, PLACES) if each[0] and each[1]))  # type: ignore[misc]
+    assert stored.documents[0] == bounds(cluster, [where])[where].end == 3
 
 
 def test_many_backfills_are_read_few_at_a_time_and_all_of_them_end(broker: Broker, cluster: Cluster) -> None:

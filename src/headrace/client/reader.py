@@ -58,8 +58,12 @@ def read_records(
     until: Mapping[TopicPartition, int] | None = None,
     options: FetchOptions = LONG_POLL,
     ids: Mapping[str, str] | None = None,
+    reached: dict[TopicPartition, int] | None = None,
 ) -> Iterator[list[ReadRecord]]:
     """The records from `starts` on, as they come; an empty list each time that a wait ends without news.
+
+    `reached` is told with each list what comes next in each partition: behind the last record of the list, and behind
+    whatever nobody sees (markers, aborted records) after it.
 
     With `until`, up to these offsets and no further; without, for ever. With `ids`, of these topics alone: another one
     under such a name is raised as `TopicReplaced`.
@@ -75,6 +79,8 @@ def read_records(
             _records(fetched, until[fetched.partition] if until else None, committed=options.committed)
             for fetched in fetcher.poll()
         ]
+        if reached is not None:
+            reached.update(fetcher.positions)
         yield list(heapq.merge(*read, key=lambda found: found.record.timestamp))
 
 

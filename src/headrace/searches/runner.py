@@ -212,13 +212,16 @@ class _Work:
             self._settings.documents: self._places.documents_id,
             self._settings.queries: self._places.queries_id,
         }
-        for records in read_records(self._cluster, starts, options=_OPTIONS, ids=ids):
+        reached: dict[TopicPartition, int] = {}
+        for records in read_records(self._cluster, starts, options=_OPTIONS, ids=ids, reached=reached):
             for read in records:
                 if read.partition == self._queries:
                     self._apply(read.record, is_new=True)
             documents = [read for read in records if read.partition != self._queries]
             for first in range(0, len(documents), _TOGETHER):
                 self._match(documents[first : first + _TOGETHER])
+            # Behind the last document there may be what is none: markers of transactions, and what was aborted.
+            self._documents.update({part.partition: at for part, at in reached.items() if part != self._queries})
             self._match_older()
             if time.monotonic() - self._committed_at >= _COMMIT_EVERY_S or self._entries:
                 self.commit()
