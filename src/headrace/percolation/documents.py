@@ -8,6 +8,7 @@ What always holds: a document is never changed; the positions of two values of a
 reaches from one to the next.
 """
 
+import json
 import math
 from collections.abc import Iterable
 from collections.abc import Mapping as Map
@@ -269,6 +270,15 @@ def read_document(value: object, mapping: Mapping = DYNAMIC) -> Document:
     if not isinstance(value, Map):
         raise InvalidDocument(f"a document is an object with fields, not {type(value).__name__}")
     return Document(value, mapping)
+
+
+def parse_document(text: bytes | str, mapping: Mapping = DYNAMIC) -> Document:
+    """A document as the text of JSON."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidDocument("it is not JSON") from None
+    return read_document(value, mapping)
 
 
 # --- values

@@ -326,6 +326,10 @@ class Percolator:
         )
         return percolated
 
+    def highlights(self, number: int, document: Document) -> tuple[Highlight, ...]:
+        """The words of a document for which it matches the query that has a number now."""
+        return highlights(self._tree(number), document)
+
     def explain(self, query_id: str, document: Map[str, Any] | Document) -> Explanation:
         """Why the document matches the query, or why not."""
         stored = self.get(query_id)

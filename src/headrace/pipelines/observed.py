@@ -12,6 +12,10 @@ EVENT_TIMES: Final = "headrace.time"
 PATTERNS: Final = "headrace.patterns"
 """How the names begin of what patterns say of themselves: `buckets`, a list of JSON texts."""
 
+PERCOLATED: Final = "headrace.percolated"
+"""How the names begin of counts `documents`, `refused` and `hits`, and of `queries`, a list of JSON texts that say how
+many queries stand, how many are held against every document, and which were refused, and why."""
+
 
 _descriptions: dict[str, Mapping[str, Any]] = {}
 

@@ -9,9 +9,11 @@ modulo `_EVEN`: with as many partitions as divide that (1 to 8, 10, 12, …), ea
 or take one. What is beyond that many buckets evens out by itself.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import count
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -63,12 +65,48 @@ def emit_cells(rows: pa.RecordBatch) -> Iterator[bytes]:
         yield rows_to_bytes(rows.slice(at, step)).to_pybytes()
 
 
-def open_cells(cells: Iterable[bytes], limit: int) -> Iterator[tuple[Longs, pa.RecordBatch]]:
-    """The hashes and the rows of cells, at most about `limit` rows together."""
-    for rows in join_batches((rows_from_bytes(cell) for cell in cells), 4 * _BYTES, limit):
-        place = rows.schema.get_field_index(HASH)
-        hashes = np.asarray(rows.column(place).to_numpy(), np.int64)
-        yield hashes, rows.select([index for index in range(rows.num_columns) if index != place])
+def open_cells(cells: Iterable[bytes], limit: int, most: int | None = None) -> Iterator[tuple[Longs, pa.RecordBatch]]:
+    """The hashes and the rows of cells, at most about `limit` rows together; never more than `most`."""
+    for rows in join_batches((rows_from_bytes(cell) for cell in cells), 4 * _BYTES, min(limit, most or limit)):
+        for at in range(0, rows.num_rows, most or rows.num_rows):
+            yield _without_hashes(rows.slice(at, most or rows.num_rows))
+
+
+def _without_hashes(rows: pa.RecordBatch) -> tuple[Longs, pa.RecordBatch]:
+    place = rows.schema.get_field_index(HASH)
+    hashes = np.asarray(rows.column(place).to_numpy(), np.int64)
+    return hashes, rows.select([index for index in range(rows.num_columns) if index != place])
+
+
+def first_for_all(
+    cells: Iterable[bytes], to_all: str, order: Sequence[str]
+) -> Iterator[tuple[Longs, pa.RecordBatch] | Iterator[bytes]]:
+    """Of cells the rows for all keys, in order, if there are any; and then the cells of the others.
+
+    Which cells have rows for all is known only when all are read: the others wait, in a file if they are many.
+    """
+    found: list[pa.RecordBatch] = []
+    with tempfile.SpooledTemporaryFile(_BYTES) as held:
+        for cell in cells:
+            rows = rows_from_bytes(cell)
+            flags = flags_of(rows, to_all)
+            if flags.any():
+                found.append(rows.take(pa.array(np.flatnonzero(flags))))
+                cell = rows_to_bytes(rows.take(pa.array(np.flatnonzero(~flags)))).to_pybytes()
+            if not flags.all():
+                held.write(len(cell).to_bytes(8, "little"))
+                held.write(cell)
+        if found:
+            rows = pa.concat_batches(found)
+            columns = [np.asarray(rows.column(name)) for name in reversed(order)]
+            yield _without_hashes(rows.take(pa.array(np.lexsort(columns))))
+        held.seek(0)
+        yield _cells_in(held)
+
+
+def _cells_in(held: IO[bytes]) -> Iterator[bytes]:
+    while size := held.read(8):
+        yield held.read(int.from_bytes(size, "little"))
 
 
 def flags_of(rows: pa.RecordBatch, to_all: str) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":

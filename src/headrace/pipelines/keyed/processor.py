@@ -16,8 +16,17 @@ import pyarrow as pa
 from headrace.pipelines.keyed import settings as stored_settings
 from headrace.pipelines.keyed.bucket import Bucket, RunCache
 from headrace.pipelines.keyed.manifest import Manifest, from_text, to_text
-from headrace.pipelines.keyed.operator import FINAL_WATERMARK, NEVER, NO_WATERMARK, Clock, Operator, Plan, Times
-from headrace.pipelines.keyed.packing import emit_cells, open_cells
+from headrace.pipelines.keyed.operator import (
+    FINAL_WATERMARK,
+    NEVER,
+    NO_WATERMARK,
+    Clock,
+    Longs,
+    Operator,
+    Plan,
+    Times,
+)
+from headrace.pipelines.keyed.packing import emit_cells, first_for_all, open_cells
 from headrace.pipelines.keyed.settings import SETTINGS_BUCKET, Settings
 from headrace.pipelines.keyed.shelf import put_shelf_before
 
@@ -84,8 +93,7 @@ class Serving:
         times = Times() if self._is_bounded else self._times(values)
         known = times if self._before_us is None else replace(times, watermark_us=self._before_us)
         bucket = self._open(number)
-        cells = (bytes(cell) for frame in rows for cell in frame["packed"])
-        for hashes, batch in open_cells(cells, CALL_ROWS):
+        for hashes, batch in self._calls(bytes(cell) for frame in rows for cell in frame["packed"]):
             yield from _frames(bucket.rows(hashes, batch, known))
         if self._is_bounded:
             # What does not stream comes once, and Spark wakes nobody behind it.
@@ -94,6 +102,18 @@ class Serving:
             # The bucket is open, and what the watermark has passed need not be opened again for its alarm.
             yield from _frames(bucket.timers(times))
         self._close(bucket, times, None)
+
+    def _calls(self, cells: Iterator[bytes]) -> Iterator[tuple[Longs, pa.RecordBatch]]:
+        """The rows of a micro-batch, cut into calls."""
+        plan = self.plan
+        if plan.to_all is None or not plan.first:
+            yield from open_cells(cells, CALL_ROWS, plan.call_rows)
+            return
+        for part in first_for_all(cells, plan.to_all, plan.first):
+            if isinstance(part, tuple):
+                yield part
+            else:
+                yield from open_cells(part, CALL_ROWS, plan.call_rows)
 
     def alarm(self, number: int, values: Any, expiring_ms: int) -> Iterator[Any]:
         """The bucket's alarm."""

@@ -8,11 +8,11 @@
     )
 
 Events of a store: `read_events`; lines of logs: `parse_logs`, `level_in`. What happens in which order:
-`match_pattern`, `match_patterns`. Behind windows: `per_window`, `top_rows`, `compare`, `burn_rate`. One row
-behind the other, in `ordered/`: `rolling`, `batches`, `first_rows`, `flag_anomalies`. Joins and tables: `join_streams`
-and `join_windows` (events with events), `enrich` (events with a table's row), and over tables as changes
-`table_changes`, `appended`, `join_tables`, `group_changes`, `distinct_changes`, in `tables/`; `latest` and `top_rows`
-are groups of a row or several.
+`match_pattern`, `match_patterns`. Stored queries that rows are held against: `percolate`. Behind windows:
+`per_window`, `top_rows`, `compare`, `burn_rate`. One row behind the other, in `ordered/`: `rolling`, `batches`,
+`first_rows`, `flag_anomalies`. Joins and tables: `join_streams` and `join_windows` (events with events), `enrich`
+(events with a table's row), and over tables as changes `table_changes`, `appended`, `join_tables`, `group_changes`,
+`distinct_changes`, in `tables/`; `latest` and `top_rows` are groups of a row or several.
 
 What rows add up to is in `aggregates`, and how that is computed in `aggregation/`; windows are in `windows/`, joins of
 streams in `joins/`. An operator over keyed state is pure, stands beside its function, and runs in tests without Spark.
@@ -38,6 +38,7 @@ from headrace.pipelines.operators.ordered.batches import batches
 from headrace.pipelines.operators.ordered.first_rows import first_rows
 from headrace.pipelines.operators.ordered.rolling import rolling
 from headrace.pipelines.operators.patterns.match import match_pattern, match_patterns, patterns_from
+from headrace.pipelines.operators.percolation.percolate import percolate, queries_from
 from headrace.pipelines.operators.ranking import latest, ranked, top_rows
 from headrace.pipelines.operators.stragglers import correct, drop, late_rows, on_time, routed, side_output
 from headrace.pipelines.operators.tables.appended import appended
@@ -81,6 +82,8 @@ __all__ = [
     "parse_logs",
     "patterns_from",
     "per_window",
+    "percolate",
+    "queries_from",
     "ranked",
     "read_events",
     "robust",
