@@ -67,7 +67,7 @@ def percolate(
     mapping: str | FieldMapping | Mapping[str, Any] | None = None,
     highlights: bool = True,
     refused: Stragglers | None = None,
-    policy: Policy = DEFAULT_POLICY,
+    policy: Policy | None = None,
     buckets: int | None = None,
 ) -> Transform:
     """Rows as documents, held against stored queries: a row for each pair of a document and a query that it matches.
@@ -108,12 +108,12 @@ def percolate(
         return lambda frame: _from_topic(
             _Documents.of(frame, names, json, mapping or "default", highlights, choice, from_topic=True),
             queries.records,
-            policy,
+            policy or DEFAULT_POLICY,
             buckets,
         )
     if buckets is not None:
         raise BadOption("percolate keeps no state for queries that stay as they are: leave buckets out")
-    fixed = Fixed.of(_mapping_of(mapping), _stored(queries), policy)
+    fixed = Fixed.of(_mapping_of(mapping), _stored(queries), policy or DEFAULT_POLICY)
     return lambda frame: _as_they_are(
         _Documents.of(frame, names, json, "default", highlights, choice, from_topic=False), fixed
     )
