@@ -229,11 +229,6 @@ class Plan:
     to_all: str | None = None
     """A column of flags. A row in which it is set is for all keys: it comes to every bucket, under its own key, and in
     its call `Batch.keys` has every key that the bucket keeps something of. That is dear, so it is for what is rare."""
-    first: tuple[str, ...] = ()
-    """With `to_all`: rows for all keys come before all others of a micro-batch, in one call, in the order of these
-    columns. The others wait in memory, or in a file if they are many. Without it they come as they come."""
-    call_rows: int | None = None
-    """How many rows a call has at most, where what is emitted may be many times what came; None: as many as suits."""
     parameters: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     """What decides what the kept rows mean beside their columns, by the name that a user knows it by: a window's size,
     what an aggregate is of, the columns of rows that are kept as bytes. They are written down with the state, and a
@@ -244,6 +239,11 @@ class Plan:
     """Whether rows come in order; its clock is `EVENT`, and the operator is an `OrderedOperator`."""
     common: tuple[Table, ...] = ()
     """Tables that belong to the bucket and to no key: every call can read and write them, with 0 as the key number."""
+    first: tuple[str, ...] = ()
+    """With `to_all`: rows for all keys come before all others of a micro-batch, in one call, in the order of these
+    columns. The others wait in memory, or in a file if they are many. Without it they come as they come."""
+    call_rows: int | None = None
+    """How many rows a call has at most, where what is emitted may be many times what came; None: as many as suits."""
 
 
 class Operator(Protocol):
