@@ -21,6 +21,8 @@ TABLES = {
         [("real", pa.float32()), ("sum", pa.decimal128(20, 3)), ("day", pa.date32()), ("bytes", pa.binary())]
     ),
 }
+# More columns than one whole number has bits.
+TABLES["wide"] = pa.schema([(f"c{number}", pa.int64()) for number in range(130)])
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 OF_TYPE: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
@@ -41,7 +43,12 @@ def kept(draw: st.DrawFn) -> tuple[int, dict[str, tuple[Any, pa.RecordBatch]]]:
     found = {}
     for name, schema in TABLES.items():
         keys = sorted(draw(st.lists(st.integers(0, count - 1), max_size=6)))
-        rows = [{field.name: draw(st.none() | OF_TYPE[field.type]) for field in schema} for _ in keys]
+        if name == "wide":
+            nulls = st.sets(st.integers(0, len(schema) - 1), max_size=3)
+            absent = [draw(nulls) for _ in keys]
+            rows = [{f"c{n}": None if n in gone else n for n in range(len(schema))} for gone in absent]
+        else:
+            rows = [{field.name: draw(st.none() | OF_TYPE[field.type]) for field in schema} for _ in keys]
         found[name] = np.array(keys, np.int64), pa.RecordBatch.from_pylist(rows, schema=schema)
     return count, found
 

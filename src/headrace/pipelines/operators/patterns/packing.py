@@ -3,8 +3,8 @@
 A pattern keeps several tables of its own columns (runs, the rows that they took, values of those rows). Each a table of
 keyed state would be looked up and written for every key by itself, and patterns that come and go while a query runs
 have others each time. So all that is kept of one key is two lists. `longs` begins with how many rows each table has,
-the complement of that if some cells are null; then come the rows, cell by cell, behind each row a mask of its nulls
-where there are any. `texts` has the cells that are not numbers. All keys are packed and unpacked together.
+the complement of that if some cells are null; then come the rows, cell by cell, behind each row masks of its nulls, one
+for so many columns, where there are any. `texts` has the cells that are not numbers. All keys are packed and unpacked together.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from headrace.pipelines.operators.grouping import Longs
 
 LONGS: Final = pa.list_(pa.int64())
 TEXTS: Final = pa.list_(pa.binary())
+_BITS: Final = 63
 Tables = Mapping[str, tuple[Longs, pa.RecordBatch]]
 """By its name each table: whose each row is, rising, and the rows."""
 
@@ -52,6 +53,11 @@ class _Table:
         return sum(width for _, width in self.numbers)
 
     @cached_property
+    def masks(self) -> int:
+        """How many whole numbers tell which cells of a row are null."""
+        return -(-len(self.schema) // _BITS)
+
+    @cached_property
     def texts(self) -> list[int]:
         return [place for place, field in enumerate(self.schema) if not _width(field)]
 
@@ -67,15 +73,16 @@ class Layout:
         heads = len(self._tables)
         counts = np.zeros((heads, count), np.int64)
         has_null = np.zeros((heads, count), np.bool_)
-        masks: list[Longs | None] = []
+        masks: list[NDArray[np.int64] | None] = []
         for place, table in enumerate(self._tables):
             key, rows = given[table.name]
             counts[place] = np.bincount(key, minlength=count)
             masks.append(mask := _null_mask(table, rows))
             if mask is not None:
-                has_null[place, key[mask != 0]] = True
+                has_null[place, key[mask.any(axis=1)]] = True
         owners = np.flatnonzero(counts.any(axis=0))
-        widths = np.array([table.width for table in self._tables])[:, None] + has_null
+        numbers_of_masks = np.array([table.masks for table in self._tables])[:, None]
+        widths = np.array([table.width for table in self._tables])[:, None] + has_null * numbers_of_masks
         longs, long_ends = _placed(heads + (counts * widths).sum(axis=0), owners)
         text_widths = np.array([len(table.texts) for table in self._tables])[:, None]
         _, text_ends = _placed((counts * text_widths).sum(axis=0), owners)
@@ -98,7 +105,8 @@ class Layout:
                     spots = spots + 1
             if (mask := masks[place]) is not None:
                 some = has_null[place][key]
-                longs[spots[some]] = mask[some]
+                for part in range(table.masks):
+                    longs[spots[some] + part] = mask[some, part]
             at += counts[place] * widths[place]
             for number, column in enumerate(table.texts):
                 texts.append(rows.column(column).cast(pa.binary()))
@@ -120,22 +128,23 @@ class Layout:
             counts = longs[begins + place] if count else np.zeros(0, np.int64)
             has_null = counts < 0
             counts = np.where(has_null, ~counts, counts)
-            widths = table.width + has_null
+            widths = table.width + has_null * table.masks
             whose = np.repeat(np.arange(count), counts)
             turn = _turns(whose, counts)
             spots = at[whose] + turn * widths[whose]
             mask = None
             if has_null.any():
-                mask = np.zeros(len(whose), np.int64)
+                mask = np.zeros((len(whose), table.masks), np.int64)
                 some = has_null[whose]
-                mask[some] = longs[spots[some] + table.width]
+                for part in range(table.masks):
+                    mask[some, part] = longs[spots[some] + table.width + part]
             columns: list[Any] = [None] * len(table.schema)
             for column, width in table.numbers:
                 cells = np.empty(len(spots) * width, np.int64)
                 for part in range(width):
                     cells[part::width] = longs[spots]
                     spots = spots + 1
-                nulls = None if mask is None else (mask >> column & 1).astype(np.bool_)
+                nulls = None if mask is None else (mask[:, column // _BITS] >> column % _BITS & 1).astype(np.bool_)
                 columns[column] = _from_longs(cells, table.schema.field(column).type, nulls)
             for number, column in enumerate(table.texts):
                 places = text_at[whose] + turn * len(table.texts) + number
@@ -187,13 +196,15 @@ def _width(field: pa.Field) -> int:
 _TEXTUAL: Final = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
 
 
-def _null_mask(table: _Table, rows: pa.RecordBatch) -> Longs | None:
-    """The numbers' columns that are null, as bits; None if none is."""
-    found: Longs | None = None
+def _null_mask(table: _Table, rows: pa.RecordBatch) -> NDArray[np.int64] | None:
+    """The numbers' columns that are null, as bits, of each row as many masks as it takes; None if none is."""
+    found: NDArray[np.int64] | None = None
     for column, _ in table.numbers:
         if rows.column(column).null_count:
-            bits = np.asarray(rows.column(column).is_null()).astype(np.int64) << column
-            found = bits if found is None else found | bits
+            if found is None:
+                found = np.zeros((len(rows), table.masks), np.int64)
+            bits = np.asarray(rows.column(column).is_null()).astype(np.int64)
+            found[:, column // _BITS] |= bits << column % _BITS
     return found
 
 
