@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from headrace.cep.errors import InvalidPattern
 from headrace.cep.partial import Cap
 from headrace.cep.tree import PatternTree
 from headrace.pipelines.keyed.operator import NO_WATERMARK
+from headrace.pipelines.operators.patterns.shapes import coordinates, ties_of
 from tests.property.storage_model import examples
 from tests.property.test_cep import columnar_trees as trees
 from tests.unit.pipelines.operators.pattern_runs import SCHEMA, Found, Stream, operator_of, plain
@@ -22,7 +24,8 @@ from tests.unit.pipelines.operators.pattern_runs import SCHEMA, Found, Stream, o
 CAP = Cap(3_000)
 START = 1_000  # before it nothing is
 LONG_AFTER = 1_000_000
-row = st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 2), st.integers(0, 2))
+# A gap may be so long that the watermark jumps over times at which keys had to be woken.
+row = st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 2), st.sampled_from([0, 1, 2, 40]))
 streams = st.lists(row, min_size=1, max_size=14)
 # Where a micro-batch ends, and whether everything is read back from what is stored.
 cuts = st.lists(st.tuples(st.integers(0, 14), st.booleans()), max_size=5)
@@ -181,3 +184,35 @@ def test_a_timer_before_the_next_rows_finds_its_own() -> None:
     stream.batch(rows[1:], START + 1)
     stream.end(START + 102)
     assert by_key(stream.matches, 0) == {"a": [(START + 5, (("a", 0),))]}
+
+
+def test_a_watermark_that_jumps_leaves_the_rows_of_keys_that_it_wakes() -> None:
+    """A key is silent, its time runs out within the jump, and rows of another come right before the jump's end."""
+    automaton = Pattern.begin("a", "x = 1").followed_by("b", "x = 2").within("20 microseconds").compile()
+    stream = Stream(operator_of([automaton], CAP))
+    stream.batch([{"k": "silent", "t": 1_095, "x": 1, "offset": 7}, {"k": "old", "t": 1_095, "x": 1, "offset": 8}], 0)
+    stream.batch([], 1_100)
+    stream.batch([{"k": "other", "t": 1_500, "x": 1, "offset": 9}], 1_100)
+    stream.batch([], 1_990)
+    assert {key: [rows for _, rows in found] for (_, key), found in stream.timed_out.items()} == {
+        "silent": [(("a", 7),)],
+        "old": [(("a", 8),)],
+        "other": [(("a", 9),)],
+    }
+
+
+def test_rows_with_equal_times_are_in_the_order_of_partition_and_offset() -> None:
+    """By columns that are what their names say; an `offset` from UTC, or a `topic` of a text, is a user's own."""
+    place = [("partition", pa.int32()), ("offset", pa.int64())]
+    raw = [(f"_{name}", kind) for name, kind in place]
+    cases = [
+        ([*place], ("partition", "offset"), ("partition", "offset")),
+        ([("topic", pa.string()), *place], ("topic", "partition", "offset"), ("partition", "offset")),
+        ([*raw], ("_partition", "_offset"), ("_partition", "_offset")),
+        ([("topic", pa.string()), ("offset", pa.string()), *raw], ("_partition", "_offset"), ("_partition", "_offset")),
+        ([("offset", pa.float64())], (), ()),
+        ([("offset", pa.int64())], ("offset",), ("offset",)),
+    ]
+    for columns, where, ties in cases:
+        assert coordinates(pa.schema(columns)) == where
+        assert ties_of(pa.schema(columns)) == ties

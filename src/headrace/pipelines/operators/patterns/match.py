@@ -34,6 +34,7 @@ from headrace.pipelines.operators.patterns.shapes import (
     Several,
     Shape,
     coordinates,
+    ties_of,
 )
 from headrace.pipelines.operators.patterns.stored import IS_PATTERN, KEY, OFFSET, PARTITION, VALUE, FromTopic
 from headrace.pipelines.operators.patterns.watched import Watched
@@ -211,7 +212,7 @@ class _Frame:
 
     @property
     def order(self) -> Ordered:
-        return Ordered(self.at.column, coordinates(self.schema.names)[1:])
+        return Ordered(self.at.column, ties_of(self.schema))
 
     @property
     def others(self) -> pa.Schema:
@@ -336,7 +337,7 @@ def _shape_of(program: ColumnarProgram, made: _Frame, settings: _Settings) -> Sh
         return ByVariable(program.variables, made.others, settings.timed_out)
     if program.all_rows:
         return AllRows(made.others, program.output_schema, settings.timed_out)
-    where = pa.schema([made.schema.field(name) for name in coordinates(made.schema.names)])
+    where = pa.schema([made.schema.field(name) for name in coordinates(made.schema)])
     return OneRow(program.output_schema, where, settings.timed_out)
 
 

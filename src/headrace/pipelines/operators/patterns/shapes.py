@@ -5,7 +5,6 @@ with the measures or every row with them; several patterns in one pass share one
 says when it was known (`match_time`), from when until when its rows are, and which records it is made of.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -69,10 +68,23 @@ class Shape(Protocol):
         ...
 
 
-def coordinates(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns of some that say where a record is."""
-    plain = tuple(name for name in COORDINATES if name in names)
-    return plain or tuple(f"_{name}" for name in COORDINATES if f"_{name}" in names)
+def coordinates(rows: pa.Schema) -> tuple[str, ...]:
+    """The columns of rows that say where a record is; an `offset` that is no whole number is one of the user's own."""
+    for prefix in ("", "_"):
+        topic, *places = (f"{prefix}{name}" for name in COORDINATES)
+        found = [name for name in places if _is_whole(rows, name)]
+        if places[-1] in found:
+            return (*([topic] if topic in rows.names else []), *found)
+    return ()
+
+
+def ties_of(rows: pa.Schema) -> tuple[str, ...]:
+    """What puts rows with equal times in order: partition and offset, as far as there are columns of them."""
+    return tuple(name for name in coordinates(rows) if _is_whole(rows, name))
+
+
+def _is_whole(rows: pa.Schema, name: str) -> bool:
+    return name in rows.names and pa.types.is_integer(rows.field(name).type)
 
 
 @dataclass(frozen=True)
