@@ -160,3 +160,32 @@ def test_a_pattern_that_cannot_run_says_why_with_the_place() -> None:
     assert "ORDER BY offset" in problems[2]
     assert "cannot be read" in problems[3]
     assert len(problems) == 4
+
+
+def test_no_text_stops_the_patterns_of_others() -> None:
+    """What cannot be read, compiled or run fails by itself, and soon; the pattern beside it matches."""
+    runner = MemoryRunner(operator(), by=["k"], schema=ALL)
+    within = "WITHIN INTERVAL '5' SECOND"
+    optional = "(a? b? c? d?)"
+    bad = [
+        "\ud800",
+        "Pattern.begin('a', \"k = '\\ud800'\").within('5 seconds')",
+        f"MATCH_RECOGNIZE (PATTERN ({optional}{{0,200}} z) {within} DEFINE z AS x = 1)",
+        f"MATCH_RECOGNIZE (PATTERN ({'(a? | b? | c?)* ' * 40} z) {within} DEFINE z AS x = 1)",
+        f"MATCH_RECOGNIZE (PATTERN ({'((a?)*)* ' * 20} z) {within} DEFINE z AS x = 1)",
+    ]
+    records = [record(n, f"p{n}", (text, "running")) for n, text in enumerate(bad)]
+    records.append({**record(8, "p8", None), VALUE: json.dumps({"pattern": "x", "state": "y" * 100_000}).encode()})
+    rows = [{"k": "a", "t": START + n, "x": n, "offset": n, IS_PATTERN: False} for n in range(2)]
+    out = runner.batch([*records, record(9, "q", (TEXTS[0], "running")), *rows], watermark_us=1).to_pylist()
+    (status,) = [json.loads(one["_patterns"]) for one in out if one["_patterns"]]
+    problems = {one["name"]: one["problem"] for one in status["patterns"]}
+    assert problems.pop("q") is None
+    assert len(problems) == len(records)
+    assert all(0 < len(problem) < 1_100 for problem in problems.values())
+    assert "half a character" in problems["p0"]
+    assert "too many parts" in problems["p2"]
+    assert "too many" in problems["p3"]
+    assert "too many" in problems["p4"]
+    found = runner.batch([], watermark_us=START + 4).to_pylist()
+    assert [one["pattern"] for one in found if one["_patterns"] is None] == ["q"]

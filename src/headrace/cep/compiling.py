@@ -35,10 +35,19 @@ from headrace.cep.tree import (
 )
 
 MOST_STATES: Final = 2_000
+_MOST_WAYS: Final = 300_000
+"""From one row to the next, through parts that need not be there: they multiply where such parts lie in each other."""
 
 
 def compile_tree(tree: PatternTree) -> Automaton:
-    return _Compiler(tree).compile()
+    try:
+        return _Compiler(tree).compile()
+    except RecursionError:
+        raise InvalidPattern(
+            "this pattern has too many parts behind each other that need not be there, every repetition written out: "
+            "repeat less often",
+            tree.place,
+        ) from None
 
 
 # --- the tree with every repetition written out, each node knowing its parent
@@ -106,6 +115,8 @@ class _Compiler:
         self._predicates: dict[Expression, int] = {}
         self._tests: dict[Test, int] = {}
         self._leaves: list[tuple[_Leaf, Variable, bool]] = []
+        self._left: dict[tuple[_Node, _Pending, frozenset[_Node]], list[Edge]] = {}
+        self._ways = 0
 
     def compile(self) -> Automaton:
         root = self._expand(self._tree.root, None, False)
@@ -183,7 +194,7 @@ class _Compiler:
         if isinstance(node, _Sequence):
             return self._enter_item(node, 0, pending, seen)
         if isinstance(node, _Choice):
-            return [edge for branch in node.branches for edge in self._enter(branch, pending, seen)]
+            return list(_distinct(edge for branch in node.branches for edge in self._enter(branch, pending, seen)))
         if isinstance(node, _Order):
             return self._enter_order(node, 0, pending, seen)
         assert isinstance(node, _Repetition)
@@ -202,6 +213,20 @@ class _Compiler:
         return [edge for number in open_items for edge in self._enter(node.copies[done, number], pending, seen)]
 
     def _leave(self, node: _Node, pending: _Pending, seen: frozenset[_Node]) -> list[Edge]:
+        """The edges behind a part, each once: ways that come together are walked on once."""
+        place = node, pending, seen
+        if (known := self._left.get(place)) is None:
+            known = self._left[place] = list(_distinct(self._leave_for(node, pending, seen)))
+            self._ways += 1 + len(known)
+            if self._ways > _MOST_WAYS:
+                raise InvalidPattern(
+                    "this pattern has too many ways from one row to the next: put fewer repetitions and parts that "
+                    "need not be there into each other",
+                    self._tree.place,
+                )
+        return known
+
+    def _leave_for(self, node: _Node, pending: _Pending, seen: frozenset[_Node]) -> list[Edge]:
         parent = node.parent
         if parent is None:
             return [self._edge(ACCEPT, pending)]

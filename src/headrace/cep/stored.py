@@ -71,6 +71,13 @@ def read_stored(name: str, value: bytes) -> StoredPattern:
             f"the record of the pattern {name!r} cannot be read: its value is JSON, as in "
             '{"pattern": "Pattern.begin(…)", "state": "running"}'
         )
+    try:
+        found["pattern"].encode()
+    except UnicodeEncodeError:
+        raise InvalidPattern(
+            f"the text of the pattern {name!r} has half a character in it (a surrogate without its other half): write "
+            "it in UTF-8"
+        ) from None
     state = found.get("state", RUNNING)
     if state not in STATES:
         raise InvalidPattern(f"the pattern {name!r} has the state {state!r}: {nearest(str(state), STATES)}")

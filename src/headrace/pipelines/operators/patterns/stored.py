@@ -20,6 +20,7 @@ from headrace.cep.partial import Cap
 from headrace.cep.stored import PAUSED, RUNNING, read_name, read_stored
 from headrace.pipelines.keyed.operator import Keyed, State, Values
 from headrace.pipelines.operators.aggregation.algebra import PREPARED
+from headrace.pipelines.operators.patterns.packing import Layout
 from headrace.pipelines.operators.patterns.shapes import Named
 from headrace.pipelines.operators.patterns.watched import Watched
 
@@ -29,6 +30,7 @@ FAILED: Final = "failed"
 IS_PATTERN, KEY, VALUE, PARTITION, OFFSET = (
     f"{PREPARED}pattern {part}" for part in ("flag", "key", "value", "partition", "offset")
 )
+_LONGEST_PROBLEM: Final = 1_000
 _SCHEMA: Final = pa.schema(
     [
         ("name", pa.string()),
@@ -124,7 +126,10 @@ class FromTopic:
             text = stored.text
             self.program(text)
         except CepError as error:
-            return Known(name, number, str(record.offset), text, FAILED, str(error))
+            return Known(name, number, str(record.offset), text, FAILED, _short(str(error)))
+        except Exception as error:  # noqa: BLE001 - whatever one user writes, the patterns of others go on
+            problem = _short(f"it cannot be run: {type(error).__name__}: {error}")
+            return Known(name, number, str(record.offset), text, FAILED, problem)
         return Known(name, number, str(record.offset), text, PAUSED if stored.state == PAUSED else RUNNING, None)
 
 
@@ -159,5 +164,15 @@ def _program(source: FromTopic, text: str) -> ColumnarProgram:
     if automaton.tree.within_us is None:
         raise InvalidPattern("a pattern from a topic lets its rows go by time: add `within`", tree.place)
     # Which rows a pattern looks at is its own business, and what it is matched by that of the query.
-    return ColumnarProgram(replace(automaton, tree=replace(tree, partition=(), order=None)), source.cap,
+    made = ColumnarProgram(replace(automaton, tree=replace(tree, partition=(), order=None)), source.cap,
                            schema=source.schema)  # fmt: skip
+    # What cannot be evaluated or kept is found out now, and not by the first row.
+    made.evaluate(pa.RecordBatch.from_arrays([pa.nulls(1, one.type) for one in source.schema], schema=source.schema))
+    Layout(made.tables)
+    return made
+
+
+def _short(problem: str) -> str:
+    """What is wrong, as text that can be stored, and no longer than what is told with every micro-batch may be."""
+    text = problem.encode(errors="backslashreplace").decode()
+    return text if len(text) <= _LONGEST_PROBLEM else f"{text[:_LONGEST_PROBLEM]}…"
