@@ -3,8 +3,9 @@
 A pattern keeps several tables of its own columns (runs, the rows that they took, values of those rows). Each a table of
 keyed state would be looked up and written for every key by itself, and patterns that come and go while a query runs
 have others each time. So all that is kept of one key is two lists. `longs` begins with how many rows each table has,
-the complement of that if some cells are null; then come the rows, cell by cell, behind each row masks of its nulls, one
-for so many columns, where there are any. `texts` has the cells that are not numbers. All keys are packed and unpacked together.
+the complement of that if some cells are null; then come the rows, cell by cell, behind each row masks of its nulls
+where there are any: one for each 63 columns. `texts` has the cells that are not numbers. All keys are packed and
+unpacked together.
 """
 
 from collections.abc import Mapping
