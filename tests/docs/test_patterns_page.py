@@ -1,4 +1,4 @@
-"""The commands at the beginning of the guide to patterns, and what they print."""
+"""The commands at the beginning of the guide to patterns, and what they print; the examples that it tells of."""
 
 import os
 import re
@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "patterns.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "how-to" / "patterns.md").read_text()
 BLOCKS = re.findall(r"^```(shell|text)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -25,3 +26,11 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
             shown += 1
             assert [line.rstrip() for line in said.splitlines()] == text.splitlines()
     assert shown == 2
+
+
+def test_the_patterns_told_are_those_of_the_examples() -> None:
+    told = PAGE[PAGE.index("### Card fraud") : PAGE.index("### As jobs")]
+    examples = "".join(file.read_text() for file in (ROOT / "examples" / "patterns").glob("*.py"))
+    quoted = re.findall(r"^```\n(.*?)^```", told, re.MULTILINE | re.DOTALL)
+    assert len(quoted) == 5
+    assert [one for one in quoted if one not in examples] == []

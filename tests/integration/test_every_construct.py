@@ -16,7 +16,7 @@ from headrace.cep import Contiguity, Match, Pattern
 from headrace.pipelines.operators import event_time, match_patterns
 from tests.integration.operator_streams import Stream, at
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.long]
 
 SHAPE = "key string, at timestamp, kind string, n long, price decimal(10,2), partition int, offset long"
 
