@@ -35,9 +35,11 @@ class Refused(NamedTuple):
 def add_batch(builder: BatchBuilder, index: QueryIndex, batch: Any, mapping: Mapping) -> list[Refused]:
     """Give a builder all that is asked of the rows of a batch; the rows that do not fit have nothing."""
     asks_any = index.fields.find(ANY_FIELD, Use.TOKENS) is not None
+    # A name with a dot may be that of a field within another column, whose values are then in two places.
+    has_dots = any("." in name for name in batch.schema.names)
     plain, rest = list[str](), list[str]()
     for name in batch.schema.names:
-        is_plain = not asks_any and _is_plain(index, batch.column(name), name, mapping)
+        is_plain = not asks_any and not has_dots and _is_plain(index, batch.column(name), name, mapping)
         (plain if is_plain else rest).append(name)
     refused: list[Refused] = []
     if rest:
@@ -107,7 +109,7 @@ def _add_column(
         values = np.asarray(column.drop_null())
         is_exact = np.ones(len(values), np.bool_)
         if pt.is_integer(of) and of.bit_width == 64:
-            large = np.abs(values.astype(np.float64)) > _LARGEST_EXACT
+            large = np.abs(values.astype(np.float64)) >= _LARGEST_EXACT  # the next one above is rounded to it
             is_exact[large] = [int(float(each)) == each for each in values[large].tolist()]
         builder.add_numbers(field, rows, values.astype(np.float64), is_exact)
     if (field := fields.find(name, Use.DATES)) is not None and (pt.is_date32(of) or pt.is_timestamp(of)):
