@@ -12,7 +12,8 @@ it optional:
 - workers of queues: `source`, `retried`, `rejected`, `timed_out`;
 - projections and processes: `source` (the store), `target`, `dead_letters`, `open` (processes that have not ended);
 - searches: `source` (the documents' topic), `target` (the hits'), `hits`, `queries`, `refused`, `unselective`,
-  `backfills`, `top` (query: hits), `dead_letters`, `queries_offset`;
+  `backfills`, `top` (query: hits), `dead_letters`, `queries_offset`; what mails hits (`mail.NAME`): `hits`, `sent`,
+  `owners` (for whom hits wait), `without_address`, `given_up`;
 - gateways: `source`, `target` (the topic), `lag_bytes` (in files, not read yet), `too_long` (lines that were cut);
 - views: `rows`, `source`, `url`, `batch`, `watermark`, `written_ms`.
 

@@ -5,6 +5,11 @@
     places.py               how far a search has come, as it is committed with its hits (pure)
     backfill.py             a new query over documents of the last hours (pure, but for who reads them)
     runner.py               the loop: queries and documents in, hits and places out in one transaction
+    standing.py  http.py    documents in hand, and queries changed, over HTTP
+    live_hits.py            hits as they come, for browsers
+    digests.py  letter.py   when an owner gets a mail, and what it says (pure)
+    mail_settings.py        `[mail.NAME]` of headrace.toml, checked
+    mail.py  smtp.py        hits gathered into digests, and sent through the outbox
 
 What always holds: a hit and the place behind its document are committed together; a document is held against the
 queries that stand when it is read, and every hit names the offset up to which queries were read; what was matched
