@@ -208,6 +208,21 @@ def test_what_is_no_document_is_left_behind_as_well(broker: Broker, cluster: Clu
     assert stored.documents[0] == bounds(cluster, [where])[where].end == 3
 
 
+def test_a_query_that_stands_again_under_another_mapping_meets_no_document_twice(
+    broker: Broker, cluster: Cluster
+) -> None:
+    store(cluster, StoredQuery("q", "price:>1", also_match_last_us=10**10))
+    publish(cluster, [{"price": 5}])
+    run_until_idle(broker, from_start=True)
+    for kind in ("geo_point", "double"):
+        mapping = {"fields": {"price": kind}, "malformed": "ignore"}
+        CompactedTopic(cluster, "searches").write("mapping:default", json.dumps(mapping).encode())
+        run_until_idle(broker)
+    publish(cluster, [{"price": 5}])
+    run_until_idle(broker)
+    assert sorted((hit.partition, hit.offset) for hit in hits(cluster)) == [(0, 0), (0, 1)]
+
+
 def test_many_backfills_are_read_few_at_a_time_and_all_of_them_end(broker: Broker, cluster: Cluster) -> None:
     publish(cluster, [{"title": "bike"} for _ in range(300)])
     store(cluster, *(StoredQuery(f"q{number}", "title:bike", also_match_last_us=10**10) for number in range(12)))

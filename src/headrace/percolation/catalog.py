@@ -10,9 +10,9 @@ that can be read comes, and the reason is kept. A query may come before its mapp
 
 from collections.abc import Callable
 from collections.abc import Mapping as Map
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from headrace.percolation.errors import InvalidMapping, InvalidQuery, PercolationError
 from headrace.percolation.language import DEFAULT_POLICY, Policy
@@ -45,6 +45,8 @@ class Change:
     stored: StoredQuery | None = None
     """As it stands now; of one that is refused, as far as it could be read."""
     reason: str = ""
+    has_stood: bool = False
+    """Whether a mapping alone made it fall, or stand again: the query as it is has met documents before."""
 
 
 class Catalog:
@@ -93,11 +95,13 @@ class Catalog:
         known = self._refused.pop(stored.id, None) is not None or before is not None
         return Change(stored.id, Effect.CHANGED if known else Effect.ADDED, stored)
 
-    def _refuse(self, name: str, stored: StoredQuery | None, error: PercolationError) -> Change:
+    def _refuse(
+        self, name: str, stored: StoredQuery | None, error: PercolationError, *, has_stood: bool = False
+    ) -> Change:
         """What the topic says counts: the query that stood before is replaced by one that does not."""
         if name in self.percolator:
             self.percolator.remove(name)
-        self._refused[name] = Change(name, Effect.REFUSED, stored, _short(error))
+        self._refused[name] = Change(name, Effect.REFUSED, stored, _short(error), has_stood)
         return self._refused[name]
 
     def _apply_mapping(self, key: str, value: bytes | None) -> list[Change]:
@@ -115,7 +119,10 @@ class Catalog:
             gone = [stored for stored in self.percolator if stored.mapping == name]
             self.percolator.remove_mapping(name)
             missing = InvalidMapping(f"mapping {name!r} was removed")
-            return [Change(key, Effect.REMOVED), *(self._refuse(stored.id, stored, missing) for stored in gone)]
+            return [
+                Change(key, Effect.REMOVED),
+                *(self._refuse(each.id, each, missing, has_stood=True) for each in gone),
+            ]
         if was_there and self.percolator.mappings[name] == mapping:
             return [Change(key, Effect.NOTHING)]
         return [Change(key, Effect.CHANGED if was_there else Effect.ADDED), *self._put_mapping(name, mapping)]
@@ -124,14 +131,14 @@ class Catalog:
         """Queries that no longer mean anything under it stand no more, and others that now do, do."""
         before = {stored.id: stored for stored in self.percolator if stored.mapping == name}
         refused = self.percolator.put_mapping(name, mapping)
-        changes = [self._refuse(each, before[each], error) for each, error in sorted(refused.items())]
-        waiting: list[Any] = [each.stored for each in self._refused.values() if each.id not in refused]
-        for stored in waiting:
+        changes = [self._refuse(each, before[each], error, has_stood=True) for each, error in sorted(refused.items())]
+        for was in [each for each in self._refused.values() if each.id not in refused]:
+            stored = was.stored
             if stored is not None and stored.mapping == name:
                 try:
-                    changes.append(self._stand(stored))
+                    changes.append(replace(self._stand(stored), has_stood=was.has_stood))
                 except InvalidQuery as error:
-                    changes.append(self._refuse(stored.id, stored, error))
+                    changes.append(self._refuse(stored.id, stored, error, has_stood=was.has_stood))
         return changes
 
 

@@ -249,7 +249,7 @@ class _Work:
                 self._drop_backfill(change.id)
             elif change.effect in (Effect.ADDED, Effect.CHANGED) and stored is not None and is_new:
                 self._drop_backfill(stored.id)
-                if stored.also_match_last_us is not None and not stored.paused:
+                if stored.also_match_last_us is not None and not stored.paused and not change.has_stood:
                     self._begin_backfill(stored, record)
 
     def _begin_backfill(self, stored: StoredQuery, record: Record) -> None:
