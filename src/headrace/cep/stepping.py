@@ -77,6 +77,7 @@ class KeyRuns:
             event.before = self._before
             self._before = (event.values, *self._before[: program.back - 1])
         if self._attempts:
+            self._size = 0  # the cap is for what is left after the row: each partial match that stays counts again
             if program.chooses_one:
                 for attempt in self._attempts:
                     self._step_preferred(attempt, event)
@@ -124,7 +125,6 @@ class KeyRuns:
 
     def _step_all(self, attempt: Attempt, event: Event) -> None:
         before, attempt.runs = attempt.runs, []
-        self._size -= len(before)
         runs = attempt.runs
         for run in before:
             kept: list[Step] | None = None  # None: all of them
@@ -200,7 +200,6 @@ class KeyRuns:
             return
         program = self._program
         before, attempt.runs = attempt.runs, []
-        self._size -= len(before)
         reached: set[int] = set()
         for run in before:
             for step in run.open:
