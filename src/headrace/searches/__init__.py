@@ -3,7 +3,6 @@
     hits.py                 a hit as a record
     settings.py             `[search.NAME]` of headrace.toml, checked
     places.py               how far a search has come, as it is committed with its hits (pure)
-    backfill.py             a new query over documents of the last hours (pure, but for who reads them)
     runner.py               the loop: queries and documents in, hits and places out in one transaction
     standing.py  http.py    documents in hand, and queries changed, over HTTP
     live_hits.py            hits as they come, for browsers
