@@ -1,6 +1,7 @@
 """Patterns through Spark: on streams that end and go on, and on what does not stream; always what the matcher finds."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,20 @@ def test_several_patterns_in_one_pass_and_windows_behind(spark: SparkSession, tm
 
 def _records(row: Any) -> tuple[Any, ...]:
     return (row["card"], *((one["variable"], one["partition"], one["offset"]) for one in row["match_rows"]))
+
+
+def test_columns_with_any_name(spark: SparkSession) -> None:
+    """A dot is part of a name, of the key too; without a key a column may have the name that stands in for one."""
+    shape = "`my.card` string, at timestamp, `how.much` double, _all string"
+    given = [("a", START, 1.0, "x"), ("a", START + timedelta(seconds=1), 500.0, "y")]
+    frame = timed(spark.createDataFrame(given, shape))
+    pattern = Pattern.begin("small", "`how.much` < 10").followed_by("big", "`how.much` > 100").within("20 seconds")
+    (found,) = frame.transform(match_pattern(pattern, by="my.card")).collect()
+    assert (found["my.card"], found.small[0]["how.much"], found.big[0]["how.much"]) == ("a", 1.0, 500.0)
+    (found,) = frame.transform(match_pattern(pattern)).collect()
+    assert [one[0]["_all"] for one in (found.small, found.big)] == ["x", "y"]
+    with pytest.raises(BadField, match="each row in match_rows would have two columns 'Variable'"):
+        frame.withColumnRenamed("_all", "Variable").transform(match_patterns({"one": pattern}, by="my.card"))
 
 
 def test_what_is_refused(spark: SparkSession, tmp_path: Path) -> None:

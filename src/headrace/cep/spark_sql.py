@@ -116,8 +116,9 @@ class _Writer:
         known = [found for _, found in written if found is not None and found.kind is not Kind.NULL]
         kinds = {found.kind for found in known}
         texts = [text for text, _ in written]
-        result = known[0] if known else NULL
-        if kinds <= {*_NUMERIC} and (len(kinds) > 1 or kinds == {Kind.LONG} or kinds == {Kind.DOUBLE}):
+        is_foreign = any(found is None for _, found in written)
+        result: Type | None = None if is_foreign else known[0] if known else NULL
+        if result and kinds <= {*_NUMERIC} and (len(kinds) > 1 or kinds == {Kind.LONG} or kinds == {Kind.DOUBLE}):
             kind = Kind.LONG if kinds == {Kind.LONG} else Kind.DOUBLE
             texts = [_converted(text, found, kind) for text, found in written]
             result = LONG if kind is Kind.LONG else DOUBLE
@@ -209,9 +210,12 @@ class _Writer:
         if name in ("ceil", "floor"):
             if found is not None and found.kind is Kind.DOUBLE:
                 return f"CASE WHEN abs({text}) < 9.223372036854775E18D THEN {name}({text}) END", LONG
-            return f"{name}({text})", found
-        digits = f", {self.write(args[1])[0]}" if len(args) > 1 else ""
-        return f"round({text}{digits.replace('L', '')})", found
+            return f"TRY_CAST({name}({text}) AS BIGINT)", LONG
+        digits = (f", {self.write(args[1])[0]}" if len(args) > 1 else "").replace("L", "")
+        if found is not None and found.kind is Kind.LONG:
+            # Left of the point it may be more than the type holds.
+            return f"TRY_CAST(round(CAST({text} AS DECIMAL(20, 0)){digits}) AS BIGINT)", LONG
+        return f"round({text}{digits})", found
 
     def _like(self, name: str, text: str, pattern: Expression) -> str:
         text = f"CAST({text} AS STRING)"

@@ -179,7 +179,7 @@ _WIDE: Final = Context(prec=400)
 def _round(value: Any, digits: Any = 0) -> Any:
     """Half away from zero, as in Spark."""
     if isinstance(value, int):
-        return value
+        return value if digits >= 0 else int(Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _WIDE))
     if isinstance(value, float) and not math.isfinite(value):
         return value
     rounded = Decimal(str(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _WIDE)

@@ -73,6 +73,9 @@ def _apply(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, 
         _ = frame.sparkSession.streams
     output = from_arrow_schema(pa.schema([*keys, *plan.output]))
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
+    if any("." in name for name in hashed.columns):
+        # PySpark would take the name for a path; what packs goes by places, and knows the names.
+        hashed = hashed.toDF(*(f"c{place}" for place in range(len(hashed.columns))))
     packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
     emitted = packed.groupBy("bucket").transformWithStateInPandas(
         KeyedProcessor(operator, plan, keys, buckets, is_bounded=not frame.isStreaming),

@@ -134,6 +134,9 @@ def over_keys(
     rows = arrow_schema(frame)
     if by:
         return frame.transform(keyed(make(rows), by=list(by), buckets=buckets or BUCKETS, behind_us=behind_us))
-    whole = frame.withColumn(_ALL, fn.lit(0))
+    name = _ALL
+    while name in map(str.lower, frame.columns):
+        name = f"_{name}"
+    whole = frame.withColumn(name, fn.lit(0))
     operator = make(arrow_schema(whole))
-    return whole.transform(keyed(operator, by=[_ALL], buckets=1, behind_us=behind_us)).drop(_ALL)
+    return whole.transform(keyed(operator, by=[name], buckets=1, behind_us=behind_us)).drop(name)

@@ -26,7 +26,9 @@ from headrace.pipelines.operators.patterns.counting import STATUS
 from headrace.pipelines.operators.patterns.operator import Fixed, MatchPatterns
 from headrace.pipelines.operators.patterns.shapes import (
     KNOWN,
+    ROWS,
     UNNAMED,
+    VARIABLE,
     AllRows,
     ByVariable,
     Named,
@@ -142,7 +144,7 @@ def match_patterns(
     def apply(frame: DataFrame) -> DataFrame:
         made = _Frame.of(frame, given, by, time, "match_patterns")
         programs = [made.program(one, settings) for one in given.values()]
-        shape = Several(made.others, marks_timed_out=timed_out)
+        shape = _several(made, settings)
         called = {place: Named(name) for place, name in enumerate(given)}
         return made.matched(programs, [f"the pattern {name!r}" for name in given], shape, settings, called)
 
@@ -281,7 +283,7 @@ def _match_stored(
             "patterns from a topic change while a query runs: read both with readStream, or give match_patterns the "
             "patterns themselves"
         )
-    shape = Several(made.others, has_versions=True, marks_timed_out=settings.timed_out)
+    shape = _several(made, settings, has_versions=True)
     _check_names(made.by, shape)
     about = {IS_PATTERN: fn.lit(True), KEY: fn.col("key").cast("binary"), VALUE: fn.col("value").cast("binary"),
              PARTITION: fn.col("partition").cast("int"), OFFSET: fn.col("offset").cast("bigint")}  # fmt: skip
@@ -339,6 +341,14 @@ def _shape_of(program: ColumnarProgram, made: _Frame, settings: _Settings) -> Sh
         return AllRows(made.others, program.output_schema, settings.timed_out)
     where = pa.schema([made.schema.field(name) for name in coordinates(made.schema)])
     return OneRow(program.output_schema, where, settings.timed_out)
+
+
+def _several(made: _Frame, settings: _Settings, *, has_versions: bool = False) -> Several:
+    """The form of several patterns; a row in it has the name of its variable beside its own columns."""
+    for name in made.others.names:
+        if name.lower() == VARIABLE:
+            raise BadField(f"each row in {ROWS} would have two columns {name!r}: rename the column before")
+    return Several(made.others, has_versions, settings.timed_out)
 
 
 def _check_names(by: Sequence[str], shape: Shape) -> None:
