@@ -15,7 +15,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
 from headrace.dead_letters import write_letters
 from headrace.delivery.letters import Letter
-from headrace.status import CAPTURES, VIEWS, Status, StatusWriter
+from headrace.status import CAPTURES, SEARCHES, VIEWS, Status, StatusWriter
 from tests.conformance.clients.sharing import ACCEPT, RELEASE, RENEW, Sharer, set_group
 from tests.conformance.clients.wire import Wire, batch_of
 
@@ -115,6 +115,8 @@ def write_statuses(bootstrap: str) -> None:
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
         StatusWriter(cluster, CAPTURES).write(Status.of("archive", "postgresql", "running", position=position, **facts))
         StatusWriter(cluster, VIEWS).write(Status("revenue-per-minute", view))
+        found = {"source": "listings", "target": "listings.hits", "records": 1200, "hits": 40, "queries": 7}
+        StatusWriter(cluster, SEARCHES).write(Status.of("listings", "search", "running", **found))
 
 
 @contextmanager
