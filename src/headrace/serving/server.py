@@ -63,6 +63,7 @@ def listening(host: str, port: int, refusal: type[HeadraceError]) -> socket.sock
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
+        made.listen()  # whoever was told the address and connects at once waits, instead of being refused
     except OSError as error:
         made.close()
         raise refusal(f"cannot listen on {host}:{port} ({error.strerror}): choose another --port") from error
