@@ -244,14 +244,16 @@ def test_hits_come_live_and_who_comes_back_misses_none(cluster: Cluster) -> None
         anns.close()
         topic.write(*(hit("away", number) for number in range(10, 20)), hit("bikes", 20))
         back = Events(server, "/hits", **{"Last-Event-ID": everything.last})
-        assert sorted(back.hits(11)) == [*(("away", number) for number in range(10, 20)), ("bikes", 20)]
-        assert back.next()[0] == "live"
+        # It is live once it is where the server is, which may not have read the last ones itself.
+        told = [back.next() for _ in range(12)]
+        assert [kind for kind, _ in told].count("live") == 1
+        again = sorted((each["query"], each["offset"]) for kind, each in told if kind == "hit")
+        assert again == [*(("away", number) for number in range(10, 20)), ("bikes", 20)]
         topic.write(hit("bikes", 21))
         assert back.hits(1) == [("bikes", 21)]
         one = Events(server, "/hits?query=cheap", **{"Last-Event-ID": "0-0,1-0"})
         assert one.hits(1) == [("cheap", 5)]
-        told = one.next()
-        assert told[0] == "live"
+        assert one.next()[0] == "live"
         status, refused = ask(server, "GET", "/hits", **{"Last-Event-ID": "seventeen"})
         assert (status, "is not a place" in refused["error"]) == (400, True)
         back.close()
