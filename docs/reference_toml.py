@@ -10,7 +10,7 @@ from headrace.connect.capture import settings as capture
 from headrace.connect.capture.settings import LOG, TRIGGERS, kind_of
 from headrace.connect.sync import settings as sync
 from headrace.connect.sync.registry import SINKS
-from headrace.stack.keys import Key
+from headrace.section_keys import Key
 from headrace.stack.registry import KINDS
 
 # `[cdc.NAME]`: what every capture has, then what belongs to a kind of database.

@@ -11,9 +11,9 @@ from headrace.cli.parameters import bootstrap_option, config_option
 from headrace.cli.status_view import gateway_table
 from headrace.client.address import Address
 from headrace.gateways.section import SECTION, from_section, run_gateway
+from headrace.section_keys import check_keys, with_defaults
 from headrace.stack.document import read_sections
 from headrace.stack.errors import InvalidStack
-from headrace.stack.keys import check_keys, with_defaults
 from headrace.stack.kinds.gateways import KIND
 
 

@@ -45,9 +45,9 @@ from headrace.percolation.snippets import snippets
 from headrace.percolation.stored import StoredQuery
 from headrace.searches.section import run_search
 from headrace.searches.settings import SECTION, from_section
+from headrace.section_keys import check_keys, with_defaults
 from headrace.stack.document import read_sections
 from headrace.stack.errors import InvalidStack
-from headrace.stack.keys import check_keys, with_defaults
 from headrace.stack.kinds.search import KIND
 from headrace.stores.compacted_topic import CompactedTopic
 

@@ -13,10 +13,10 @@ from headrace.cli.parameters import bootstrap_option, complete_topic, config_opt
 from headrace.cli.status_view import search_table
 from headrace.client.address import Address
 from headrace.searches.mail_settings import SECTION, from_section
+from headrace.section_keys import check_keys, with_defaults
 from headrace.serving.access import Access
 from headrace.stack.document import read_sections
 from headrace.stack.errors import InvalidStack
-from headrace.stack.keys import check_keys, with_defaults
 from headrace.stack.kinds.mail import KIND
 
 _DEFAULT_PORT = 8400

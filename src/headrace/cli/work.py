@@ -10,9 +10,9 @@ from headrace.cli.parameters import as_text, bootstrap_option, config_option
 from headrace.cli.status_view import View, worker_table
 from headrace.client.address import Address
 from headrace.queues.section import SECTION, from_section, run_worker
+from headrace.section_keys import check_keys, with_defaults
 from headrace.stack.document import read_sections
 from headrace.stack.errors import InvalidStack
-from headrace.stack.keys import check_keys, with_defaults
 from headrace.stack.kinds.queues import KIND
 
 

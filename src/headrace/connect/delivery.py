@@ -56,9 +56,15 @@ def _headers(headers: Headers) -> bytes:
 
 
 def build(
-    entries: Sequence[Entry], *, producer_id: int, producer_epoch: int, base_sequence: int, codec: Codec = Codec.NONE
+    entries: Sequence[Entry],
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    codec: Codec = Codec.NONE,
+    is_transactional: bool = True,
 ) -> bytes:
-    """One transactional batch of these records."""
+    """One batch of these records, of a producer that is idempotent at least."""
     base = entries[0][2]
     newest = base
     table = _TABLE
@@ -91,7 +97,7 @@ def build(
         leader_epoch=-1,
         magic=MAGIC,
         crc=0,
-        attributes=int(codec) | TRANSACTIONAL,
+        attributes=int(codec) | (TRANSACTIONAL if is_transactional else 0),
         last_offset_delta=len(entries) - 1,
         base_timestamp=base,
         max_timestamp=newest,
@@ -169,6 +175,23 @@ class TopicSettings:
     codec: Codec = Codec.NONE
 
 
+class BatchLimits:
+    """How much a batch for each topic may hold; a single record may be larger, and the broker decides."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, int] = {}
+
+    def of(self, cluster: Cluster, topic: str) -> int:
+        found = self._bytes.get(topic)
+        if found is None:
+            found = _SAFE_BATCH_BYTES
+            with contextlib.suppress(Refused, VersionNotSpoken):  # it may be kept secret
+                told = {config.name: config.value for config in describe_configs(cluster, topic)}
+                found = min(_BATCH_BYTES, int(told.get("max.message.bytes") or 0) * 7 // 8 or _SAFE_BATCH_BYTES)
+            self._bytes[topic] = found
+        return found
+
+
 class Sender:
     """Records of several partitions in one transaction after another, under one transactional id; for one thread."""
 
@@ -190,23 +213,24 @@ class Sender:
         self._transactions = Transactions(cluster)
         self._open: Transaction | None = None
         self._sequences: dict[TopicPartition, int] = {}
-        self._batch_bytes: dict[str, int] = {}
+        self._limits = BatchLimits()
 
     def begin(self) -> None:
         """Take the id over from whoever wrote under it before; what that one had open is aborted."""
         self._open = self._transactions.begin(self._id, self._timeout_ms)
         self._sequences.clear()
 
-    def commit(self, gathered: dict[TopicPartition, list[Entry]]) -> None:
-        """Write all of it, or nothing. It is durable when this returns."""
+    def commit(self, gathered: dict[TopicPartition, list[Entry]]) -> dict[TopicPartition, list[tuple[int, int]]]:
+        """Write all of it, or nothing; durable when this returns: of each batch, its first offset and its size."""
         transaction = self._open
         assert transaction is not None
         begun = time.monotonic()
         try:
             self._transactions.add(transaction, gathered)
-            self._send(transaction, gathered)
+            written = self._send(transaction, gathered)
             if not self._transactions.commit(transaction):
                 raise self._lost(begun)
+            return written
         except Refused as refusal:
             if refusal.code in _FENCED:
                 raise self._lost(begun) from refusal
@@ -223,26 +247,18 @@ class Sender:
             return DeliveryExpired(self._timeout_ms)
         return TakenOver(self._owner)
 
-    def _batch_bytes_of(self, topic: str) -> int:
-        """How much a batch may hold; a single record may be larger, and the broker decides."""
-        found = self._batch_bytes.get(topic)
-        if found is None:
-            found = _SAFE_BATCH_BYTES
-            with contextlib.suppress(Refused, VersionNotSpoken):  # it may be kept secret
-                told = {config.name: config.value for config in describe_configs(self._cluster, topic)}
-                found = min(_BATCH_BYTES, int(told.get("max.message.bytes") or 0) * 7 // 8 or _SAFE_BATCH_BYTES)
-            self._batch_bytes[topic] = found
-        return found
-
-    def _send(self, transaction: Transaction, gathered: dict[TopicPartition, list[Entry]]) -> None:
+    def _send(
+        self, transaction: Transaction, gathered: dict[TopicPartition, list[Entry]]
+    ) -> dict[TopicPartition, list[tuple[int, int]]]:
         """Each partition's records in batches that a topic takes, one batch of each partition at a time."""
+        written: dict[TopicPartition, list[tuple[int, int]]] = {where: [] for where in gathered}
         places = dict.fromkeys(gathered, 0)
         while places:
             batches: dict[TopicPartition, bytes] = {}
             counts: dict[TopicPartition, int] = {}
             for where, start in list(places.items()):
                 entries = gathered[where]
-                end = _end_of_batch(entries, start, self._batch_bytes_of(where.topic))
+                end = end_of_batch(entries, start, self._limits.of(self._cluster, where.topic))
                 chosen = entries[start:end]
                 batches[where] = build(
                     chosen,
@@ -256,9 +272,11 @@ class Sender:
                     del places[where]
                 else:
                     places[where] = end
-            send(self._cluster, batches, transactional_id=transaction.transactional_id)
+            found = send(self._cluster, batches, transactional_id=transaction.transactional_id)
             for where, count in counts.items():
+                written[where].append((found[where].base_offset, count))
                 self._sequences[where] = self._sequences.get(where, 0) + count & _SEQUENCE_MASK
+        return written
 
 
 class Delivery:
@@ -349,7 +367,7 @@ class Delivery:
         self._sender.abort()
 
 
-def _end_of_batch(entries: list[Entry], start: int, limit_bytes: int) -> int:
+def end_of_batch(entries: list[Entry], start: int, limit_bytes: int) -> int:
     """The place behind the last record that fits into one batch with the one at `start`."""
     size = 0
     for index in range(start, len(entries)):

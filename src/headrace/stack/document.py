@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from headrace.connect.sections import all_resolved
 from headrace.errors import nearest
+from headrace.section_keys import Key
 from headrace.stack.errors import InvalidStack, StackError
-from headrace.stack.keys import Key
 from headrace.stack.kind import Kind
 
 PREFIX: Final = "HEADRACE__"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from headrace.connect.sections import escaped
-from headrace.stack.keys import Complaint, Key
+from headrace.section_keys import Complaint, Key
 from headrace.stack.lines import Said, read_condition, read_line
 
 CONFIG: Final = "{config}"  # in arguments: the file that holds the member's configuration

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from headrace.connect.sections import Unresolved, each_text, resolved
 from headrace.errors import nearest
+from headrace.section_keys import Complaint, check_keys, with_defaults
 from headrace.stack import DEFAULT_FILE
 from headrace.stack.document import Override, apply_overrides, parse_document, read_overrides, read_text
 from headrace.stack.errors import InvalidStack
-from headrace.stack.keys import Complaint, check_keys, with_defaults
 from headrace.stack.kind import ONCE, Kind, Section, Stack
 from headrace.stack.positions import key_lines, line_of
 from headrace.stack.registry import KINDS

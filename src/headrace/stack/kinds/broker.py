@@ -18,9 +18,9 @@ from headrace.client.security import settings_from
 from headrace.client.surroundings import BOOTSTRAP, VARIABLE
 from headrace.errors import HeadraceError
 from headrace.secret_files import check_private, write_private
+from headrace.section_keys import Complaint, Key, find_blamed_key, port
 from headrace.security.principal import is_public
 from headrace.stack.errors import InvalidStack
-from headrace.stack.keys import Complaint, Key, find_blamed_key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
 from headrace.stack.lines import Said, json_object, read_line
 

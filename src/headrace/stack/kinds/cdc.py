@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headrace.connect.capture.settings import SECTION, from_section
-from headrace.stack.keys import Complaint, Key, complaints
+from headrace.section_keys import Complaint, Key, complaints
 from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
 from headrace.stack.kinds.forgetting import for_members
 from headrace.stack.kinds.topics import needs

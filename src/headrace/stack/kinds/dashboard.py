@@ -7,8 +7,9 @@ from headrace import extras
 from headrace.connect.sections import escaped
 from headrace.dashboard.settings import DEFAULT_PORT
 from headrace.eventsourcing.flow import SECTION as EVENTS
+from headrace.section_keys import Complaint, Key, port
+from headrace.serving.access_keys import ACCESS_KEYS, access_arguments, check_access
 from headrace.serving.sessions import fresh_key
-from headrace.stack.keys import ACCESS_KEYS, Complaint, Key, access_arguments, check_access, port
 from headrace.stack.kind import COMMAND, CONFIG, Command, Kind, Member, Section, Stack
 from headrace.stack.kinds.broker import NAME as BROKER
 from headrace.stack.kinds.broker import first_needs, with_audit

@@ -9,7 +9,7 @@ from headrace.eventsourcing.flow import SECTION
 from headrace.eventsourcing.opening import check_address
 from headrace.model import check_topic_name
 from headrace.records import Codec
-from headrace.stack.keys import Complaint, Key
+from headrace.section_keys import Complaint, Key
 from headrace.stack.kind import Kind, Member, Section, Sections, Stack, members_by_section
 from headrace.stack.kinds.queues import try_importing
 from headrace.stack.kinds.topics import needs

@@ -13,9 +13,9 @@ from headrace.connect.sections import all_resolved, escaped
 from headrace.errors import HeadraceError, nearest
 from headrace.forgetting.keyring import Keyring, open_keys
 from headrace.model import check_topic_name
+from headrace.section_keys import Complaint, Key
 from headrace.stack.document import parse_document, read_text
 from headrace.stack.errors import StackError
-from headrace.stack.keys import Complaint, Key
 from headrace.stack.kind import Kind, Section, Stack
 
 NAME: Final = "forgetting"

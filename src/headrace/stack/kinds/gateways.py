@@ -6,7 +6,7 @@ from headrace.gateways.files.following import LINE_BYTES
 from headrace.gateways.section import KINDS, SECTION, from_section
 from headrace.model import check_topic_name
 from headrace.records import Codec
-from headrace.stack.keys import Complaint, Key, complaints
+from headrace.section_keys import Complaint, Key, complaints
 from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
 from headrace.stack.kinds.topics import needs
 

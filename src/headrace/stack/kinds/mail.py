@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from headrace.model import check_topic_name
 from headrace.searches.digests import Pace
 from headrace.searches.mail_settings import SECTION, SECURITY, from_section
-from headrace.stack.keys import Complaint, Key, complaints
+from headrace.section_keys import Complaint, Key, complaints
 from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
 from headrace.stack.kinds.topics import needs
 

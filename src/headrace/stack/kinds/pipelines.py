@@ -17,7 +17,7 @@ from headrace.errors import nearest
 from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW
 from headrace.pipelines.spark.settings import CONF_VARIABLE, is_local, merge_settings
-from headrace.stack.keys import Complaint, Key, port
+from headrace.section_keys import Complaint, Key, port
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Sections, Stack
 from headrace.stack.kinds.topics import needs
 from headrace.stack.lines import Said, json_object, read_line

@@ -8,7 +8,7 @@ from typing import Final
 from headrace.model import check_topic_name
 from headrace.queues.message import CODECS, seconds
 from headrace.queues.section import SECTION, check_function
-from headrace.stack.keys import Complaint, Key
+from headrace.section_keys import Complaint, Key
 from headrace.stack.kind import Kind, Member, Section, Sections, Stack, members_by_section
 from headrace.stack.kinds.topics import needs
 

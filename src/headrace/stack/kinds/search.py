@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from headrace.model import check_topic_name
 from headrace.searches.settings import QUERIES, SECTION, from_section
-from headrace.stack.keys import Complaint, Key, complaints
+from headrace.section_keys import Complaint, Key, complaints
 from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
 from headrace.stack.kinds.topics import needs
 

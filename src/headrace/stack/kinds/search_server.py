@@ -6,7 +6,8 @@ from typing import Final
 from headrace import extras
 from headrace.model import check_topic_name
 from headrace.searches.settings import QUERIES
-from headrace.stack.keys import ACCESS_KEYS, Complaint, Key, access_arguments, check_access, port
+from headrace.section_keys import Complaint, Key, port
+from headrace.serving.access_keys import ACCESS_KEYS, access_arguments, check_access
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Section, Stack
 from headrace.stack.kinds.broker import with_audit
 from headrace.stack.kinds.topics import needs

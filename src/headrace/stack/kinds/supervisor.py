@@ -1,6 +1,6 @@
 """`[supervisor]`: how processes are started again, and how long they may take to end."""
 
-from headrace.stack.keys import Key
+from headrace.section_keys import Key
 from headrace.stack.kind import Kind, Stack
 from headrace.stack.machine import Rules
 

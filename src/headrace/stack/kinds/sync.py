@@ -13,7 +13,7 @@ from headrace.connect.sync.registry import NEED_KEYS, SINKS, make_sink
 from headrace.connect.sync.settings import OWN_KEYS, SECTION, from_section
 from headrace.errors import HeadraceError, nearest
 from headrace.model import check_topic_name
-from headrace.stack.keys import Complaint, Key, complaints
+from headrace.section_keys import Complaint, Key, complaints
 from headrace.stack.kind import Kind, Member, Section, Sections, Stack, members_by_section
 from headrace.stack.kinds.forgetting import for_members
 from headrace.stack.kinds.topics import needs

@@ -7,7 +7,7 @@ from headrace.broker.settings.setting import check_settings
 from headrace.broker.settings.topics import TOPIC_SETTINGS
 from headrace.errors import HeadraceError
 from headrace.model import check_topic_name
-from headrace.stack.keys import Complaint, Key
+from headrace.section_keys import Complaint, Key
 from headrace.stack.kind import CONFIG, Command, Kind, Member, Section, Stack
 from headrace.stack.kinds.broker import as_text, first_needs, is_embedded
 

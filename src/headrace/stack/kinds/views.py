@@ -5,7 +5,8 @@ from typing import Final
 
 from headrace import extras
 from headrace.errors import nearest
-from headrace.stack.keys import ACCESS_KEYS, Complaint, Key, access_arguments, check_access, port
+from headrace.section_keys import Complaint, Key, port
+from headrace.serving.access_keys import ACCESS_KEYS, access_arguments, check_access
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Names, Section, Stack
 from headrace.stack.kinds.broker import with_audit
 from headrace.stack.kinds.pipelines import NAME as PIPELINES

@@ -1,4 +1,4 @@
-"""The keys of a section: what each may be, and what is wrong with what it is. Pure."""
+"""The keys of a section of `headrace.toml`: what each may be, and what is wrong with what it is. Pure."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from headrace.errors import HeadraceError, nearest
 from headrace.extras import missing_extra
-from headrace.serving.access import SHORTEST_TOKEN, Access, NotSafe
 
 _WORDS: Final = {
     str: "a text",
@@ -39,40 +38,6 @@ class Key:
 def port(name: str, meaning: str, default: int | None = None) -> Key:
     """A key that says where something listens."""
     return Key(name, int, meaning, default, least=0, most=65535, is_port=True)
-
-
-ACCESS_KEYS: Final = (  # of what answers HTTP
-    Key("host", str, "Where to listen; another than loopback needs logins or tokens.", "127.0.0.1"),
-    Key("host_names", list, "Further names under which it answers."),
-    Key("tokens", str, "A file of tokens for programs, which `headrace user token` writes."),
-    Key("certificate", str, "A PEM file of a private key and its certificates, to speak TLS."),
-    Key("insecure", bool, "Let anybody in who can reach another host than loopback.", False),
-    Key(
-        "audit",
-        str,
-        "A file to record in who changed something and who was not let in; with security on .headrace/audit/….log.",
-    ),
-)
-
-
-def access_arguments(values: Mapping[str, Any]) -> list[str]:
-    """The same as options of a command."""
-    arguments = ["--host", values["host"]]
-    for name in values.get("host_names", ()):
-        arguments += ["--host-name", name]
-    for name in ("tokens", "certificate", "audit"):
-        arguments += [f"--{name}", values[name]] if values.get(name) else []
-    return arguments + (["--insecure"] if values["insecure"] else [])
-
-
-def check_access(values: Mapping[str, Any], where: str) -> Iterator[Complaint]:
-    """What is wrong with who is let in, as far as it can be known before the broker runs, which may have users."""
-    is_asked_later = values.get("tokens") or values.get("certificate") or values.get("allow_writes")
-    token = values.get("token") or ("?" * SHORTEST_TOKEN if is_asked_later else None)
-    try:
-        Access(values["host"], token=token, is_insecure=values["insecure"])
-    except NotSafe as error:
-        yield ("token",) if "token" in values else ("host",), f"[{where}] {error}"
 
 
 def check_keys(
