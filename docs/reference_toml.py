@@ -7,9 +7,13 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from headrace.connect.capture import settings as capture
-from headrace.connect.capture.settings import LOG, TRIGGERS, kind_of
+from headrace.connect.capture.settings import LOG, TRIGGERS
+from headrace.connect.capture.settings import kind_of as capture_kind_of
 from headrace.connect.sync import settings as sync
 from headrace.connect.sync.registry import SINKS
+from headrace.gateways.section import KINDS as GATEWAY_KINDS
+from headrace.gateways.section import SECTION as GATEWAYS
+from headrace.gateways.section import kind_of
 from headrace.section_keys import Key
 from headrace.stack.registry import KINDS
 
@@ -126,7 +130,7 @@ def source_keys() -> dict[str, dict[str, Any]]:
     """The keys of each kind of database, with their defaults."""
     found = {}
     for title, url, method in _DATABASES:
-        kind = kind_of(url, method)
+        kind = capture_kind_of(url, method)
         # What a capture is called in the database is made of its name, unless it is said.
         found[title] = {
             each.name: MISSING if each.name in ("slot", "capture") else each.default
@@ -165,6 +169,7 @@ def page(note: str) -> str:
             lines += _targets()
         elif kind.keys:
             lines += [*_head(), *map(_of_stack, kind.keys), ""]
+        lines += _gateways() if kind.name == GATEWAYS else []
     return "\n".join(lines)
 
 
@@ -185,6 +190,13 @@ def _targets() -> list[str]:
     for name, keys in sink_keys().items():
         lines += [f'### With `sink = "{name}"`\n', *_head()]
         lines += [*(_line(key, default, SINK.get(key, MISSING_MEANING)) for key, default in keys.items()), ""]
+    return lines
+
+
+def _gateways() -> list[str]:
+    lines = []
+    for kind in map(kind_of, GATEWAY_KINDS):
+        lines += [f'### `kind = "{kind.name}"`', "", kind.summary, "", *_head(), *map(_of_stack, kind.keys), ""]
     return lines
 
 

@@ -20,6 +20,8 @@ from headrace.broker.settings.broker import BROKER_SETTINGS
 from headrace.broker.settings.groups import GROUP_SETTINGS
 from headrace.broker.settings.topics import TOPIC_SETTINGS
 from headrace.cli.main import cli
+from headrace.gateways.section import KINDS as GATEWAYS
+from headrace.gateways.section import kind_of
 from headrace.pipelines import operators
 from headrace.pipelines.jobs.publish import METRICS
 from headrace.protocol.api import APIS
@@ -92,6 +94,13 @@ def test_every_section_and_key_of_the_file_is_on_its_page() -> None:
         for key in kind.keys:
             assert f"| `{key.name}` |" in text
             assert key.meaning.endswith("."), f"say what {key.name} in [{kind.name}] means"
+    for gateway in map(kind_of, GATEWAYS):
+        section = text.partition(f'\n### `kind = "{gateway.name}"`\n')[2].partition("\n##")[0]
+        assert gateway.summary in section
+        assert gateway.summary.endswith(".")
+        for key in gateway.keys:
+            assert f"| `{key.name}` |" in section
+            assert key.meaning.endswith("."), f"say what {key.name} of a gateway of kind {gateway.name} means"
 
 
 @pytest.mark.parametrize(

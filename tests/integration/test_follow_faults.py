@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -75,7 +76,7 @@ def test_a_broker_that_is_killed_while_files_are_followed_loses_and_doubles_noth
             until(lambda: not follower.progress.waiting, "the broker is back")
             follower.stopping.set()
             thread.join(60)
-            following(bootstrap, path).run(until_idle=True)
+            replace(following(bootstrap, path), until_idle=True).run()
             assert [int(line) for line in committed(bootstrap)] == list(range(written))
     finally:
         follower.stopping.set()
@@ -109,7 +110,7 @@ def test_of_two_followers_of_one_name_the_earlier_ends(tmp_path: Path) -> None:
         second.stopping.set()
         for thread in threads:
             thread.join(30)
-        following(broker.bootstrap_servers, path).run(until_idle=True)
+        replace(following(broker.bootstrap_servers, path), until_idle=True).run()
         assert [int(line) for line in committed(broker.bootstrap_servers)] == list(range(number + 1))
 
 
@@ -118,7 +119,7 @@ def test_lines_of_all_sizes_and_bytes(tmp_path: Path) -> None:
     path.write_bytes(b"\n" * 3 + b"\0a\0\n" + b"x\n" * 500_000 + b"y" * 30_000_000 + b"\nend\n")
     with Broker(tmp_path / "broker", durability="os") as broker:
         follower = following(broker.bootstrap_servers, path, line_bytes=1000)
-        follower.run(until_idle=True)
+        replace(follower, until_idle=True).run()
         found = committed(broker.bootstrap_servers)
         assert found == [b"", b"", b"", b"\0a\0", *[b"x"] * 500_000, b"y" * 1000, b"end"]
         assert follower.progress.too_long == 1

@@ -76,7 +76,7 @@ SUMMARIES = {
     "pattern": "Check patterns over events, try them, see their automata.",
     "search": "Store queries, and hold documents against them as they flow past.",
     "cdc": "Turn the changes of a database into topics.",
-    "gateway": "Take records in from programs that speak no Kafka.",
+    "gateway": "Let programs that speak no Kafka send to topics and receive from them.",
     "work": "Run a function for each message of a queue.",
     "sync": "Keep caches, indexes and tables in step with a topic.",
     "forget": "Forget a person, in every part of a stack.",

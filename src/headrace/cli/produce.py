@@ -10,9 +10,9 @@ import os
 import select
 import socket
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import BinaryIO, NoReturn
 
 import click
@@ -27,10 +27,11 @@ from headrace.client.address import Address
 from headrace.client.writer import NewRecord, Writer
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError
-from headrace.gateways.files.follower import FollowSettings
+from headrace.gateways.files.follower import Follower, FollowSettings
 from headrace.gateways.files.following import LINE_BYTES
-from headrace.gateways.section import run_gateway
+from headrace.gateways.section import report_gateway
 from headrace.records import Codec, Header
+from headrace.reporting import Show
 
 _SHOWN = 60  # bytes of a value that is refused
 
@@ -183,7 +184,11 @@ def _follow(
     settings = FollowSettings(
         whose, full, topic, from_end=origin == "end", line_bytes=max_line, codec=Codec.named(compression)
     )
-    show_until_stopped(gateway_table, partial(run_gateway, settings, bootstrap, once=once), as_json=as_json)
+
+    def run(stop: threading.Event, show: Show) -> dict[str, HeadraceError]:
+        return report_gateway("file", Follower(settings, bootstrap, stopping=stop, until_idle=once), bootstrap, show)
+
+    show_until_stopped(gateway_table, run, as_json=as_json)
 
 
 def _bytes(argument: str) -> bytes:

@@ -44,10 +44,8 @@ from headrace.percolation.percolator import AllQueries, Hit, Percolator
 from headrace.percolation.snippets import snippets
 from headrace.percolation.stored import StoredQuery
 from headrace.searches.section import run_search
-from headrace.searches.settings import SECTION, from_section
-from headrace.section_keys import check_keys, with_defaults
-from headrace.stack.document import read_sections
-from headrace.stack.errors import InvalidStack
+from headrace.searches.settings import from_section
+from headrace.stack.document import read_section
 from headrace.stack.kinds.search import KIND
 from headrace.stores.compacted_topic import CompactedTopic
 
@@ -97,10 +95,7 @@ def run(name: str, config: Path, once: bool, bootstrap: tuple[Address, ...], as_
     Each hit is written once, whatever ends this command and whenever. A query that is added, changed, paused or removed
     meanwhile counts from then on. A document that cannot be read is a dead letter.
     """
-    (section,) = read_sections(config, SECTION, (name,)).values()
-    if wrong := check_keys(KIND.keys, section, f"{SECTION}.{name}"):
-        raise InvalidStack([sentence for _, sentence in wrong])
-    settings = from_section(name, with_defaults(KIND.keys, section))
+    settings = from_section(name, read_section(config, KIND, name))
     show_until_stopped(search_table, partial(run_search, settings, bootstrap, once=once), as_json=as_json)
 
 

@@ -12,11 +12,9 @@ from headrace.cli.output import json_option, print_json
 from headrace.cli.parameters import bootstrap_option, complete_topic, config_option
 from headrace.cli.status_view import search_table
 from headrace.client.address import Address
-from headrace.searches.mail_settings import SECTION, from_section
-from headrace.section_keys import check_keys, with_defaults
+from headrace.searches.mail_settings import from_section
 from headrace.serving.access import Access
-from headrace.stack.document import read_sections
-from headrace.stack.errors import InvalidStack
+from headrace.stack.document import read_section
 from headrace.stack.kinds.mail import KIND
 
 _DEFAULT_PORT = 8400
@@ -83,8 +81,5 @@ def mail(name: str, config: Path, bootstrap: tuple[Address, ...], as_json: bool)
     """
     from headrace.searches.mail import run_mail  # what sends is wanted by this command alone
 
-    (section,) = read_sections(config, SECTION, (name,)).values()
-    if wrong := check_keys(KIND.keys, section, f"{SECTION}.{name}"):
-        raise InvalidStack([sentence for _, sentence in wrong])
-    settings = from_section(name, with_defaults(KIND.keys, section))
+    settings = from_section(name, read_section(config, KIND, name))
     show_until_stopped(search_table, partial(run_mail, settings, bootstrap), as_json=as_json)

@@ -113,14 +113,28 @@ def gateway_table(found: Sequence[Status]) -> Table:
     rows = [
         (
             *_first(one),
+            one.text("source"),
             one.text("target"),
-            human_bytes(one.number("lag_bytes")),
-            count(one, "too_long"),
+            count(one, "dropped"),
+            count(one, "refused"),
+            human_bytes(lag) if (lag := one.number("lag_bytes")) is not None else count(one, "lag_records"),
             one.text("problem"),
         )
         for one in found
     ]
-    columns = ["gateway", "kind", "state", ">records", ">per s", "topic", ">unread", ">cut lines", "problem"]
+    columns = [
+        "gateway",
+        "kind",
+        "state",
+        ">records",
+        ">per s",
+        "from",
+        "to",
+        ">dropped",
+        ">refused",
+        ">behind",
+        "problem",
+    ]
     return make_table(columns, rows, wraps=True)
 
 

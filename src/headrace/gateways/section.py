@@ -1,100 +1,122 @@
-"""A section `[gateways.NAME]` of `headrace.toml`, and the gateway that it describes at work, with a status.
+"""The kinds of gateways, and a section `[gateways.NAME]` of `headrace.toml` at work, with a status.
 
     [gateways.access]
     kind = "file"
     paths = ["/var/log/nginx/access.log"]
     topic = "access"
 
-A further kind is a line in `_KINDS`: what makes it of a section, what it says of itself, and what runs it.
+A further kind is a folder with a `kind.py`, and a line in `_FOLDERS`.
 """
 
+import importlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from headrace.client.address import Address
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, nearest
+from headrace.extras import look_for
 from headrace.gateways.errors import GatewayError
-from headrace.gateways.files.follower import Follower, FollowSettings
-from headrace.gateways.files.following import LINE_BYTES
-from headrace.model import check_topic_name
-from headrace.records import Codec
+from headrace.gateways.gateway import Gateway, GatewayKind
 from headrace.reporting import Show, run_reported
+from headrace.section_keys import Key
 from headrace.status import FAILED, GATEWAYS, RUNNING, STOPPED, WAITING, Status
 
 SECTION: Final = "gateways"
-FILE: Final = "file"
-KINDS: Final = (FILE,)
+# Where the kind of each name is; it is loaded when it is asked for, because some bring large packages.
+_FOLDERS: Final = {
+    "file": "files",
+}
+KINDS: Final = tuple(_FOLDERS)
+KIND_KEY: Final = Key("kind", str, "What it is.", is_needed=True, choices=KINDS)
 
 
-def from_section(name: str, section: Mapping[str, Any]) -> FollowSettings:
-    """What a section says; raises the first thing that is wrong with a value."""
-    topic = section.get("topic") or name
-    check_topic_name(topic)
-    paths = tuple(section.get("paths") or ())
-    if not paths:
-        raise GatewayError(f'[{SECTION}.{name}] follows no file: write paths = ["/var/log/nginx/access.log"]')
-    if not all(isinstance(path, str) and path for path in paths):
-        raise GatewayError(
-            f"[{SECTION}.{name}] has a path in paths that is no text or empty: name a file, or a pattern"
-        )
-    return FollowSettings(
-        name,
-        paths,
-        topic,
-        from_end=section.get("from") == "end",
-        with_path=section.get("key") == "path",
-        header=section.get("header"),
-        line_bytes=section.get("max_line") or LINE_BYTES,
-        codec=Codec.named(section.get("compression") or "none"),
-    )
+def kind_of(name: str) -> GatewayKind:
+    """The kind of this name; raises `GatewayError`."""
+    if name not in _FOLDERS:
+        raise GatewayError(f"there is no kind of gateway {name!r}: {nearest(name, KINDS, 'choose among')}")
+    kind: GatewayKind = importlib.import_module(f"headrace.gateways.{_FOLDERS[name]}.kind").KIND
+    return kind
+
+
+def keys_of(section: Mapping[str, Any]) -> tuple[Key, ...]:
+    """The keys of a section's kind; none while it does not say a kind that there is."""
+    return kind_of(section["kind"]).keys if section.get("kind") in KINDS else ()
+
+
+def check_section(name: str, section: Mapping[str, Any]) -> None:
+    """Raise the first thing that is wrong with a section that has its defaults."""
+    kind = kind_of(section["kind"])
+    for module in kind.modules:
+        if missing := look_for(module, f"a gateway of kind {kind.name}"):
+            raise GatewayError(missing)
+    kind.check(name, section)
 
 
 def run_gateway(
-    settings: FollowSettings, bootstrap: Sequence[Address], stop: threading.Event, show: Show, *, once: bool = False
+    name: str, section: Mapping[str, Any], bootstrap: Sequence[Address], stop: threading.Event, show: Show
 ) -> dict[str, HeadraceError]:
     """Run one until it is told to stop; how it is doing is shown every second, and kept for others to read."""
-    part = _Gateway(Follower(settings, bootstrap, stopping=stop))
-    return run_reported(part, partial(part.follower.run, until_idle=once), GATEWAYS, bootstrap, show)
+    check_section(name, section)
+    kind = kind_of(section["kind"])
+    return report_gateway(kind.name, kind.make(name, section, bootstrap, stop), bootstrap, show)
+
+
+def report_gateway(kind: str, gateway: Gateway, bootstrap: Sequence[Address], show: Show) -> dict[str, HeadraceError]:
+    """Run one that was made, until its end."""
+    return run_reported(_Part(kind, gateway), gateway.run, GATEWAYS, bootstrap, show)
 
 
 @dataclass(frozen=True, slots=True)
-class _Gateway:
-    follower: Follower
+class _Part:
+    kind: str
+    gateway: Gateway
 
     @property
     def name(self) -> str:
-        return self.follower.settings.name
+        return self.gateway.name
 
     @property
     def records(self) -> int:
-        return self.follower.progress.records
+        return self.gateway.progress.records
 
     def status(self, per_s: float, error: HeadraceError | None, *, is_over: bool) -> Status:
-        return status_of(self.follower, per_s, error, is_over=is_over)
+        return status_of(self.kind, self.gateway, per_s, error, is_over=is_over)
 
 
-def status_of(follower: Follower, per_s: float, error: HeadraceError | None, *, is_over: bool) -> Status:
-    """How a follower is doing."""
-    settings, progress = follower.settings, follower.progress
+def status_of(kind: str, gateway: Gateway, per_s: float, error: HeadraceError | None, *, is_over: bool) -> Status:
+    """How a gateway is doing."""
+    progress = gateway.progress
     state = (WAITING if progress.waiting else RUNNING) if not is_over else FAILED if error else STOPPED
     return Status.of(
-        settings.name,
-        FILE,
+        gateway.name,
+        kind,
         state,
         problem=str(error) if error else progress.problem,
         waiting=progress.waiting if state == WAITING else "",
-        source=", ".join(settings.patterns),
-        target=settings.topic,
+        source=gateway.source,
+        target=gateway.target,
         records=progress.records,
         per_s=per_s,
         bytes=progress.bytes,
-        files=progress.files,
-        lag_bytes=progress.lag_bytes,
-        too_long=progress.too_long,
+        received=progress.received,
+        dropped=progress.dropped,
+        refused=progress.refused,
+        connections=progress.connections,
+        lag_records=progress.lag_records,
+        **dict(progress.more),
     )
 
 
-__all__ = ["FILE", "KINDS", "SECTION", "from_section", "run_gateway", "status_of"]
+__all__ = [
+    "KINDS",
+    "KIND_KEY",
+    "SECTION",
+    "check_section",
+    "keys_of",
+    "kind_of",
+    "report_gateway",
+    "run_gateway",
+    "status_of",
+]

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace.connect.sections import all_resolved
 from headrace.errors import nearest
-from headrace.section_keys import Key
+from headrace.section_keys import Key, check_keys, with_defaults
 from headrace.stack.errors import InvalidStack, StackError
 from headrace.stack.kind import Kind
 
@@ -65,6 +65,15 @@ def read_sections(
         sections = override_sections(known, sections, names, environment)
     folder = path.absolute().parent
     return {name: all_resolved(f"{kind}.{name}", section, environment, folder) for name, section in sections.items()}
+
+
+def read_section(path: Path, kind: Kind, name: str) -> dict[str, Any]:
+    """One section of a file with its defaults, for a command that runs it alone; raises `InvalidStack`."""
+    (section,) = read_sections(path, kind.name, (name,)).values()
+    keys = kind.keys_of(section)
+    if wrong := check_keys(keys, section, f"{kind.name}.{name}"):
+        raise InvalidStack([sentence for _, sentence in wrong])
+    return with_defaults(keys, section)
 
 
 class Override(NamedTuple):
@@ -122,7 +131,7 @@ def _path(
         head, held, rest = (*head, names[rest[0]]), held[names[rest[0]]], rest[1:]
     if not rest:
         raise _Unknown(f"it names no key: write {environment_name([*head, 'key'])}")
-    known = {_word(key.name): key for key in kind.keys}
+    known = {_word(key.name): key for key in kind.keys_of(held if isinstance(held, Mapping) else {})}
     key = known.get(rest[0])
     name = key.name if key else _find_name(held, rest[0])
     inner = held.get(name, {}) if isinstance(held, Mapping) else {}

@@ -4,7 +4,7 @@ What always holds: everything that a member is told stands in its arguments, its
 never a secret in its arguments, because others can see those.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -106,6 +106,10 @@ def _nothing(*_: object) -> Iterable[Any]:
     return ()
 
 
+def _no_keys(_: Mapping[str, Any]) -> Sequence[Key]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     name: str
@@ -114,8 +118,13 @@ class Kind:
     keys: tuple[Key, ...] = ()
     is_named: bool = False  # [kind.NAME], as many as one likes
     is_open: bool = False  # `check` knows further keys
+    further_keys: Callable[[Mapping[str, Any]], Sequence[Key]] = _no_keys  # that a section has by what it says
     check: Callable[[Section], Iterable[Complaint]] = _nothing
     members: Callable[[Stack], Iterable[Member]] = _nothing
     # Takes a second: runs code of the user's, or asks a database that another section names.
     explore: Callable[[Section, Sections], Iterable[Complaint]] = _nothing
     relate: Callable[[Section, Names], Iterable[Complaint]] = _nothing  # what it says of other sections
+
+    def keys_of(self, values: Mapping[str, Any]) -> tuple[Key, ...]:
+        """All keys that a section may have."""
+        return (*self.keys, *self.further_keys(values))

@@ -71,7 +71,7 @@ def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: boo
     return Stack(
         file,
         {
-            kind.name: {section.name: with_defaults(kind.keys, section.values) for section in found}
+            kind.name: {section.name: with_defaults(kind.keys_of(section.values), section.values) for section in found}
             for kind, found in sections.items()
             if found
         },
@@ -129,14 +129,15 @@ def _sections(kind: Kind, held: Any, folder: Path) -> tuple[list[Section], list[
 
 
 def _check(kind: Kind, section: Section) -> Iterable[Complaint]:
-    found = check_keys(kind.keys, section.values, section.where, is_open=kind.is_open)
+    keys = kind.keys_of(section.values)
+    found = check_keys(keys, section.values, section.where, is_open=kind.is_open)
     yield from found
     # What the section's own check looks at should at least be what it takes it for.
     wrong = {path[0] for path, _ in found if path}
     sound = {name: value for name, value in section.values.items() if name not in wrong}
     needed = {key.name for key in kind.keys if key.is_needed}
     if needed <= sound.keys():
-        yield from kind.check(section._replace(values=with_defaults(kind.keys, sound)))
+        yield from kind.check(section._replace(values=with_defaults(keys, sound)))
 
 
 def _wrong_with(
@@ -154,8 +155,9 @@ def _ports_twice(sections: Mapping[Kind, Sequence[Section]]) -> list[Mistake]:
     found = []
     for kind, several in sections.items():
         for section in several:
-            values = with_defaults(kind.keys, section.values)
-            for key in kind.keys:
+            keys = kind.keys_of(section.values)
+            values = with_defaults(keys, section.values)
+            for key in keys:
                 number = values.get(key.name) if key.is_port else None
                 if not number:
                     continue

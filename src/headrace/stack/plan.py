@@ -74,7 +74,7 @@ def _ports(stack: Stack, kinds: Collection[str]) -> Iterator[tuple[str, str, str
             continue
         for name, values in stack.several(kind.name).items():
             where = f"{kind.name}.{name}" if name else kind.name
-            for key in kind.keys:
+            for key in kind.keys_of(values):
                 if key.is_port and values.get(key.name):
                     yield where, key.name, values.get("host", _LOOPBACK), values[key.name]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.gateways.section import from_section
+from headrace.gateways.files.kind import from_section
 from headrace.records import Codec
 from headrace.stack.errors import InvalidStack
 from headrace.stack.loading import parse

@@ -20,16 +20,16 @@ from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import ClientError, Refused
 from headrace.connect.delivery import Entry, Sender, read_committed
 from headrace.connect.envelope import Headers
-from headrace.connect.errors import DeliveryExpired
+from headrace.connect.keep_running import KeepRunning
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.files.following import HEAD_BYTES, LINE_BYTES, Identity, Seen, Tracked, cut_lines, look
 from headrace.gateways.files.reading import Files
+from headrace.gateways.gateway import Progress
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records import Codec
 from headrace.records.partitioning import partition_of_key
 from headrace.retry import Backoff
-from headrace.telemetry.logs import get_logger
 
 POSITIONS: Final = "__headrace_gateway_positions"
 _LOOK_EVERY_S: Final = 0.2
@@ -38,7 +38,6 @@ _STEP_BYTES: Final = 8 * 1024 * 1024  # of all files, in one transaction
 _STEP_LINES: Final = 200_000  # likewise: what a record takes here is more than a short line
 _SETTLED_S: Final = 5.0  # a rotated file that nobody wrote to for so long has ended, also within a line
 _MISSES: Final = 10  # looks in which a file is in no folder before it is believed to be gone
-_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +55,13 @@ class FollowSettings:
 
 
 @dataclass(slots=True)
-class FollowProgress:
+class FollowProgress(Progress):
     """How far it has come, for whoever watches."""
 
-    records: int = 0
-    bytes: int = 0
     too_long: int = 0
     emptied: int = 0
     files: int = 0
     lag_bytes: int = 0
-    waiting: str = ""
-    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -77,21 +72,32 @@ class Follower:
     progress: FollowProgress = field(default_factory=FollowProgress)
     stopping: Event = field(default_factory=Event)
 
-    def run(self, *, until_idle: bool = False) -> None:
-        """Follow until it is told to stop, or until there is nothing more; raises what waiting does not mend."""
-        failures = 0
-        while not self.stopping.is_set():
-            before = self.progress.records
-            try:
-                self._run_once(until_idle)
-                return
-            except (ClientError, DeliveryExpired) as error:
-                if isinstance(error, Refused) and not _may_pass(error):
-                    raise _lasting(error, self.settings) from error
-                failures = 1 if self.progress.records > before else failures + 1
-                self.progress.waiting, self.progress.problem = "for the broker", str(error)
-                _log.debug("follower waits", follower=self.settings.name, error=str(error))
-                self.stopping.wait(self.backoff.pause_s(failures))
+    until_idle: bool = False
+    """Whether it ends when there is nothing more."""
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def source(self) -> str:
+        return ", ".join(self.settings.patterns)
+
+    @property
+    def target(self) -> str:
+        return self.settings.topic
+
+    def run(self) -> None:
+        """Follow until it is told to stop; raises what waiting does not mend."""
+        loop = KeepRunning(
+            self.name,
+            self.progress,
+            self.stopping,
+            lambda: self.progress.records,
+            lambda refusal: _lasting(refusal, self.settings),
+            self.backoff,
+        )
+        loop.run(lambda: self._run_once(self.until_idle))
 
     def _run_once(self, until_idle: bool) -> None:
         client = ConnectionSettings(client_id=f"headrace-follow-{self.settings.name}")
@@ -274,17 +280,15 @@ class _Work:
         return TopicPartition(self._settings.topic, partition), path if self._settings.with_path else None, headers
 
     def _report(self) -> None:
-        self._progress.problem = next(iter(self._files.problems.values()), "")
-        self._progress.lag_bytes = sum(
+        progress = self._progress
+        progress.problem = next(iter(self._files.problems.values()), "")
+        progress.received = progress.records
+        progress.lag_bytes = sum(
             max(one.size - self._tracked[identity].offset, 0)
             for identity, one in self._seen.items()
             if identity in self._tracked
         )
-
-
-def _may_pass(refusal: Refused) -> bool:
-    # An id that was not used for days is forgotten by the broker; beginning anew makes it known again.
-    return refusal.code.retriable or refusal.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        progress.more = {"files": progress.files, "lag_bytes": progress.lag_bytes, "too_long": progress.too_long}
 
 
 def _lasting(refusal: Refused, settings: FollowSettings) -> GatewayError:

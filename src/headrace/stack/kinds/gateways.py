@@ -1,20 +1,19 @@
-"""`[gateways.NAME]`: what comes from programs that speak no Kafka, with the keys of `headrace gateway`."""
+"""`[gateways.NAME]`: what stands between programs that speak no Kafka and topics, with the keys of its kind."""
 
 from collections.abc import Iterable
 
-from headrace.gateways.files.following import LINE_BYTES
-from headrace.gateways.section import KINDS, SECTION, from_section
-from headrace.model import check_topic_name
-from headrace.records import Codec
-from headrace.section_keys import Complaint, Key, complaints
+from headrace.gateways.section import KIND_KEY, SECTION, check_section, keys_of
+from headrace.section_keys import Complaint, complaints
 from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
 from headrace.stack.kinds.topics import needs
 
 
 def _check(section: Section) -> Iterable[Complaint]:
-    return complaints(
-        section.values, lambda values: from_section(section.name, values), where=section.where, needed=("kind", "paths")
-    )
+    needed = {"kind", *(key.name for key in keys_of(section.values) if key.is_needed)}
+    if needed <= section.values.keys():
+        yield from complaints(
+            section.values, lambda values: check_section(section.name, values), where=section.where, needed=needed
+        )
 
 
 def _members(stack: Stack) -> Iterable[Member]:
@@ -23,27 +22,16 @@ def _members(stack: Stack) -> Iterable[Member]:
 
 KIND = Kind(
     SECTION,
-    "What comes from programs that speak no Kafka: log files that are followed.",
+    "What stands between programs that speak no Kafka and topics; further keys are those of its kind.",
     """
 # [gateways.access]
 # kind = "file"
 # paths = ["/var/log/nginx/access.log"]   # also patterns: /var/log/nginx/*.log
 # topic = "access"
 """,
-    (
-        Key("kind", str, "What it is: file.", is_needed=True, choices=KINDS),
-        Key("paths", list, "The files that are followed, also as patterns; rotated ones are found beside them.",
-            is_needed=True),
-        Key("topic", str, "Where lines go; by default a topic with the section's name.", check=check_topic_name),
-        Key("from", str, "Where the first start of all begins in files that are there.", "start",
-            choices=("start", "end")),
-        Key("key", str, "The key of a record: none, or the path.", "none", choices=("none", "path")),
-        Key("header", str, "The name of a header with the path, if one is wanted."),
-        Key("max_line", int, "How many bytes of a line are kept.", LINE_BYTES, least=1, most=16 * 1024 * 1024),
-        Key("compression", str, "How batches are compressed.", "none",
-            choices=tuple(codec.name.lower() for codec in Codec)),
-    ),
+    (KIND_KEY,),
     is_named=True,
+    further_keys=keys_of,
     check=_check,
     members=_members,
-)  # fmt: skip
+)
