@@ -36,6 +36,7 @@ EXTRA_OF: Mapping[str, str] = {
     "starlette": "dashboard",
     "uvicorn": "dashboard",
     "jinja2": "dashboard",
+    "websockets": "dashboard",
     "sqlglot": "cep",
     "regex": "percolation",
     "Stemmer": "percolation",

@@ -14,17 +14,16 @@ with 400 and one sentence.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.client.address import Address
@@ -33,12 +32,15 @@ from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import ClientError
 from headrace.errors import HeadraceError
 from headrace.percolation.errors import PercolationError, UnknownQuery
-from headrace.searches.live_hits import HitFeed, InvalidPlace, Wanted, hit_events, read_place
+from headrace.searches.live_hits import HitFeed, Wanted, hit_events
 from headrace.searches.settings import SearchError
 from headrace.searches.standing import QueryChanged, Standing
 from headrace.serving.access import ON_LOOPBACK, Access
+from headrace.serving.answers import error_handlers, json_answer, refuse
+from headrace.serving.asking import Asked, InvalidRequest, path_parts, read_json
 from headrace.serving.guard import Guard, Site, changes_by_method
 from headrace.serving.probes import PROBES, Checks, probe_routes
+from headrace.serving.record_feed import InvalidPlace, Replays, read_place
 from headrace.serving.sent_events import EventStream
 from headrace.serving.server import AppServer, listening
 
@@ -66,7 +68,7 @@ class Service:
         self._cluster = Cluster(bootstrap, ConnectionSettings(client_id="headrace-search"), retry=PATIENT.at_most(2))
         self._standing = Standing(self._cluster, queries)
         self._pool = ThreadPoolExecutor(1, "headrace-search")  # what stands is for one thread
-        self._replays = ThreadPoolExecutor(_REPLAYS, "headrace-search-replay")
+        self._replays = Replays(_REPLAYS)
         self.app = Starlette(
             routes=[
                 *probe_routes(self._ready),
@@ -76,7 +78,7 @@ class Service:
                 Route("/hits", self._hits, methods=["GET"]),
             ],
             lifespan=self._lifespan,
-            exception_handlers={HeadraceError: _failed, HTTPException: _refused},  # type: ignore[dict-item]
+            exception_handlers=error_handlers(HeadraceError, _status_of, try_instead="/searches"),
         )
 
     @asynccontextmanager
@@ -93,7 +95,7 @@ class Service:
         if self.feed is not None:
             self.feed.join()
         self._pool.shutdown()
-        self._replays.shutdown(wait=False, cancel_futures=True)
+        self._replays.close()
         self._cluster.close()
 
     async def _ready(self) -> Checks:
@@ -109,15 +111,17 @@ class Service:
     # --- documents
 
     async def _percolate(self, request: Request) -> Response:
-        given = await _read_json(request)
+        given = await read_json(request, LARGEST_BYTES)
         documents = given if isinstance(given, list) else [given]
         if len(documents) > MOST_DOCUMENTS:
-            raise _Refusal(f"a request has at most {MOST_DOCUMENTS:,} documents, not {len(documents):,}: send several")
+            raise InvalidRequest(
+                f"a request has at most {MOST_DOCUMENTS:,} documents, not {len(documents):,}: send several"
+            )
         for number, each in enumerate(documents, 1):
             if not isinstance(each, dict):
                 where = f"document {number}" if isinstance(given, list) else "the document"
-                raise _Refusal(f"{where} is not a JSON object: send an object, or a list of them")
-        asked = _Asked(request, ("mapping", "explain", "limit", "highlights"))
+                raise InvalidRequest(f"{where} is not a JSON object: send an object, or a list of them")
+        asked = Asked(request, ("mapping", "explain", "limit", "highlights"))
         query_id = asked.text("explain")
         if query_id is not None:
             said: list[Any] = await self._ask(self._standing.explain, query_id, documents)
@@ -128,114 +132,59 @@ class Service:
                 documents,
                 asked.text("mapping") or "default",
                 with_highlights=asked.yes_or_no("highlights", usual=True),
-                most=asked.limit(),
+                most=asked.number("limit", 1, _MOST_SHOWN, _USUALLY_SHOWN),
             )
         about = {"queries_offset": self._standing.catalog.offset}
-        return _json({"documents": found, **about} if isinstance(given, list) else {**found[0], **about})
+        return json_answer({"documents": found, **about} if isinstance(given, list) else {**found[0], **about})
 
     # --- queries
 
     async def _list(self, request: Request) -> Response:
-        asked = _Asked(request, ("owner", "tag", "after", "limit"))
-        return _json(
+        asked = Asked(request, ("owner", "tag", "after", "limit"))
+        return json_answer(
             await self._ask(
-                self._standing.listed, asked.text("owner"), asked.text("tag"), asked.text("after") or "", asked.limit()
+                self._standing.listed,
+                asked.text("owner"),
+                asked.text("tag"),
+                asked.text("after") or "",
+                asked.number("limit", 1, _MOST_SHOWN, _USUALLY_SHOWN),
             )
         )
 
     async def _one(self, request: Request) -> Response:
-        # Taken apart before the escapes are read: an id may hold a slash.
-        raw = (request.scope.get("raw_path") or request.url.path.encode()).decode().partition("?")[0]
-        query_id, *more = [unquote(part) for part in raw.removeprefix("/searches/").split("/")]
-        _Asked(request, ())
+        query_id, *more = path_parts(request, "/searches/")
+        Asked(request, ())
         if request.method in ("GET", "HEAD") and not more:
-            return _json(await self._ask(self._standing.one, query_id))
+            return json_answer(await self._ask(self._standing.one, query_id))
         change = {"PUT": [], "DELETE": [], "POST": ["pause", "resume"]}.get(request.method)
         if change is None or (more[0] not in change if len(more) == 1 else bool(more or change)):
             raise HTTPException(405, "a query is read, PUT or DELETEd at /searches/ID; POST its /pause or /resume")
         if not self._allow_writes:
             raise HTTPException(403, "this server changes no queries: start it with --allow-writes")
         if request.method == "POST":
-            return _json(await self._ask(self._standing.pause, query_id, paused=more[0] == "pause"))
+            return json_answer(await self._ask(self._standing.pause, query_id, paused=more[0] == "pause"))
         if request.method == "DELETE":
             await self._ask(self._standing.remove, query_id)
             return Response(status_code=204)
-        parts = await _read_json(request)
+        parts = await read_json(request, LARGEST_BYTES)
         if not isinstance(parts, dict):
-            raise _Refusal("a query is stored as a JSON object: write one with 'query'")
+            raise InvalidRequest("a query is stored as a JSON object: write one with 'query'")
         stored, is_new = await self._ask(self._standing.put, query_id, parts)
         place = {"location": f"/searches/{quote(query_id, safe='')}"} if is_new else {}
-        return _json(stored, 201 if is_new else 200, place)
+        return json_answer(stored, 201 if is_new else 200, place)
 
     # --- hits
 
     async def _hits(self, request: Request) -> Response:
         if self.feed is None:
             raise HTTPException(404, "this server follows no hits: start it with --hits TOPIC")
-        asked = _Asked(request, ("owner", "tag", "query"))
+        asked = Asked(request, ("owner", "tag", "query"))
         last = request.headers.get("last-event-id")
         wanted = Wanted(asked.text("owner"), asked.text("tag"), asked.text("query"))
         return EventStream(hit_events(self.feed, self._replays, wanted, read_place(last) if last else None))
 
 
-# --- what is asked
-
-
-class _Refusal(HeadraceError):
-    """A request that is wrong in itself."""
-
-
-class _Asked:
-    """What stands behind the question mark."""
-
-    def __init__(self, request: Request, known: Sequence[str]) -> None:
-        self._given = dict(request.query_params)
-        for name in self._given:
-            if name not in known:
-                raise _Refusal(f"{name!r} is unknown here: ask with {', '.join(known) or 'none'}")
-
-    def text(self, name: str) -> str | None:
-        return self._given.get(name)
-
-    def limit(self) -> int:
-        text = self._given.get("limit", str(_USUALLY_SHOWN))
-        if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= _MOST_SHOWN):
-            raise _Refusal(f"limit is a number from 1 to {_MOST_SHOWN:,}, not {text[:40]!r}")
-        return int(text)
-
-    def yes_or_no(self, name: str, *, usual: bool) -> bool:
-        text = self._given.get(name, "yes" if usual else "no")
-        if text not in ("yes", "no"):
-            raise _Refusal(f"{name} is yes or no, not {text[:40]!r}")
-        return text == "yes"
-
-
-async def _read_json(request: Request) -> Any:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > LARGEST_BYTES:
-            raise HTTPException(413, f"a request has at most {LARGEST_BYTES // 2**20} MiB: send several")
-    try:
-        return json.loads(bytes(body), parse_constant=_no_number)
-    except json.JSONDecodeError as error:
-        raise _Refusal(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
-    except RecursionError:
-        raise _Refusal("the body is not JSON that can be read: it is nested too deeply") from None
-    except ValueError as error:
-        raise _Refusal(f"the body is not JSON: {error}") from None
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is not a number there")
-
-
 # --- answers
-
-
-def _json(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
-    return Response(body, status, {"cache-control": "no-store", **(headers or {})}, "application/json")
 
 
 def _status_of(error: HeadraceError) -> int:
@@ -244,24 +193,11 @@ def _status_of(error: HeadraceError) -> int:
             return 404
         case QueryChanged():
             return 409
-        case PercolationError() | _Refusal() | InvalidPlace():
+        case PercolationError() | InvalidRequest() | InvalidPlace():
             return 400
         case ClientError():
             return 503
     return 500
-
-
-def _failed(_: Request, error: HeadraceError) -> Response:
-    return _json({"error": str(error)}, _status_of(error))
-
-
-def _refuse(_: Request, status: int, sentence: str) -> Response:
-    return JSONResponse({"error": sentence}, status)
-
-
-def _refused(_: Request, error: HTTPException) -> Response:
-    sentence = "there is nothing here: ask for /searches" if error.detail == "Not Found" else error.detail
-    return JSONResponse({"error": sentence}, error.status_code)
 
 
 def _changes(request: Request) -> bool:
@@ -289,7 +225,7 @@ class SearchServer(AppServer):
         self._access = access
         self.service = Service(bootstrap, queries, hits, allow_writes=allow_writes, feed=feed)
         super().__init__(
-            Guard(self.service.app, access, self.port, Site(_refuse, open_paths=PROBES, changes=_changes)),
+            Guard(self.service.app, access, self.port, Site(refuse, open_paths=PROBES, changes=_changes)),
             bound,
             name="headrace-search-http",
             connections=_MAX_CONNECTIONS,

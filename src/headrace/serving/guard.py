@@ -7,6 +7,11 @@ password (`Basic`, which programs send with every request), or the cookie of a s
 change with a cookie must be sent from one of our own pages and carry what that page was given (`csrf`, as a field or a
 header).
 
+A WebSocket is let in as a request is, by its `Origin` too, which a browser always sends. As a page cannot send a header
+with one, it may offer its token as a subprotocol, `headrace.bearer.TOKEN`, beside the one that it wants to speak.
+
+Pages of other origins may ask only where they are named (`Site.origins`, CORS), and never with a cookie.
+
 What always holds: a password is checked by the broker, one at a time, and after ten wrong ones in a minute from an
 address or for a user, none is until the minute is over. Every answer tells the browser to run nothing but our own
 files, to show us in nobody's frame, and to keep nothing.
@@ -28,7 +33,7 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -54,6 +59,8 @@ _SESSION: Final = "headrace.session"  # in the scope of a request
 _CLAIMED: Final = "headrace.claimed"  # the name of whoever tries to log in; empty if he shows a token
 _ANYBODY: Final = Session("", Role.ADMIN)
 _NOT_LET_IN: Final = (401, 403, 429)
+BEARER_PROTOCOL: Final = "headrace.bearer."  # of a WebSocket, and the token behind it
+_PREFLIGHT_S: Final = 600  # for so long a browser does not ask again whether it may ask
 # And nothing else: a library that puts an address together could take the rest of a `Host` header for a path.
 _HOST: Final = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 
@@ -110,6 +117,8 @@ class Site(NamedTuple):
     open_paths: tuple[str, ...] = ()  # beginnings of paths that anybody may see: what a login page needs
     program_paths: tuple[str, ...] = ("/",)  # asked by programs, which are not led to a page
     changes: Callable[[Request], bool] = changes_by_method  # whether a request wants to change something
+    origins: tuple[str, ...] = ()  # further ones whose pages may ask, such as https://shop.example
+    shown_headers: tuple[str, ...] = ()  # of an answer, that such a page may read besides the usual ones
 
 
 def is_own_name(host: str, names: Iterable[str], *, any_address: bool) -> bool:
@@ -140,7 +149,7 @@ def is_same_origin(headers: Headers) -> bool:
     return origin is None or urlsplit(origin).netloc == headers.get("host", "")
 
 
-def session_of(request: Request) -> Session | None:
+def session_of(request: HTTPConnection) -> Session | None:
     """Whom the guard let in; None while it does not know."""
     session: Session | None = request.scope.get(_SESSION)
     return session
@@ -200,6 +209,9 @@ class Guard:
         self._one_login = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._open(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -213,6 +225,11 @@ class Guard:
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("cache-control", "no-store")
+                if self._site.origins:
+                    headers.add_vary_header("Origin")
+                    if self._is_named(request):
+                        headers["access-control-allow-origin"] = request.headers["origin"]
+                        headers["access-control-expose-headers"] = ", ".join(self._site.shown_headers) or "retry-after"
             await send(message)
 
         try:
@@ -224,8 +241,35 @@ class Guard:
                 answer.headers["www-authenticate"] = 'Bearer realm="headrace"'
         await (answer or self._app)(scope, receive, send_safely)
 
-    async def _admit(self, request: Request, receive: Receive) -> tuple[Response | None, Receive]:
-        """An answer of the guard's own, or None for a request that may go on; and where its body is to be had."""
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a WebSocket in, or answer it as any request that is not."""
+        connection = HTTPConnection(scope)
+        facts = {**scope, "type": "http", "method": "GET"}
+        request = Request(facts)
+        try:
+            self._check_host(request)
+            if connection.headers.get("origin") is not None and not (
+                self._is_named(request) or urlsplit(connection.headers["origin"]).netloc == connection.headers["host"]
+            ):
+                raise Refusal(403, "This page is from another site: name its origin where the server is started.")
+            session = _ANYBODY if not self._access.asks else await self._identify(request)
+            if session is None:
+                raise Refusal(
+                    401, f"Log in: send a token (Authorization: Bearer, or the subprotocol {BEARER_PROTOCOL}TOKEN)."
+                )
+        except Refusal as refusal:
+            self._record(request, refusal.status)
+            answer = self._site.refuse(request, refusal.status, refusal.sentence)
+            answer.headers.update(refusal.headers)
+            await answer(scope, receive, send)
+            return
+        scope[_SESSION] = session
+        await self._app(scope, receive, send)
+
+    def _is_named(self, request: Request) -> bool:
+        return request.headers.get("origin") in self._site.origins
+
+    def _check_host(self, request: Request) -> None:
         host = request.headers.get("host", "")
         if not is_own_name(host, self._names, any_address=self._access.is_public):
             raise Refusal(
@@ -233,8 +277,15 @@ class Guard:
                 f"This server does not go by the name of {host!r}: ask for 127.0.0.1 or localhost, or start it with "
                 "--host-name NAME.",
             )
+
+    async def _admit(self, request: Request, receive: Receive) -> tuple[Response | None, Receive]:
+        """An answer of the guard's own, or None for a request that may go on; and where its body is to be had."""
+        self._check_host(request)
         path = request.scope["path"]
-        if request.method not in _SAFE_METHODS and not is_same_origin(request.headers):
+        if request.method == "OPTIONS" and "access-control-request-method" in request.headers:
+            return self._preflight(request), receive
+        is_foreign = not is_same_origin(request.headers) and not self._is_named(request)
+        if request.method not in _SAFE_METHODS and is_foreign:
             raise Refusal(403, "This form is from another site: load its page again.")
         if not self._access.asks:
             request.scope[_SESSION] = _ANYBODY
@@ -258,6 +309,19 @@ class Guard:
         if path == LEAVE and request.method == "POST":
             return self._leave(request), receive
         return None, receive
+
+    def _preflight(self, request: Request) -> Response:
+        """Whether a page of another origin may ask: which methods and headers it uses is all the same to us."""
+        if not self._is_named(request):
+            raise Refusal(403, "This page is from another site: name its origin where the server is started.")
+        return Response(
+            status_code=204,
+            headers={
+                "access-control-allow-methods": "GET, POST, PUT, DELETE",
+                "access-control-allow-headers": request.headers.get("access-control-request-headers", "content-type"),
+                "access-control-max-age": str(_PREFLIGHT_S),
+            },
+        )
 
     def _record(self, request: Request, status: int) -> None:
         """Record what somebody changed, before he is answered, and who was not let in; of addresses, the path alone."""
@@ -284,6 +348,8 @@ class Guard:
     async def _identify(self, request: Request) -> Session | None:
         scheme, _, shown = request.headers.get("authorization", "").partition(" ")
         match scheme.lower():
+            case "" if (offered := _offered_token(request)) is not None:
+                return self._bearer(request, offered)
             case "":
                 return self._sessions.find(request.cookies.get(self._cookie, ""), self._now_s())
             case "bearer":
@@ -422,6 +488,12 @@ class Guard:
         if not hmac.compare_digest(proof.encode(errors="replace"), session.csrf.encode()):
             raise Refusal(403, "This form is from another site or from before a restart: load its page again.")
         return receive if body is None else _again(body, receive)
+
+
+def _offered_token(request: Request) -> str | None:
+    """The token that a WebSocket offers as a subprotocol."""
+    offered: list[str] = request.scope.get("subprotocols") or []
+    return next((each.removeprefix(BEARER_PROTOCOL) for each in offered if each.startswith(BEARER_PROTOCOL)), None)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -22,6 +23,8 @@ from headrace.secret_files import check_private
 
 _END_WITHIN_S = 2
 PATIENCE_S = 10.0  # for a whole request
+_PING_EVERY_S = 15.0  # of a WebSocket, which is closed if no answer comes within that time
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -47,6 +50,15 @@ class _Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._look.cancel()
         super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """From now on pings find out whether anybody is there; as many may be open as connections of any kind."""
+        self._look.cancel()
+        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
+            self.transport.write(_TOO_MANY)
+            self.transport.close()
+            return
+        super().handle_websocket_upgrade(event)
 
     def _look_again(self, seen: object) -> None:
         """Close, if the client has not asked for anything since the last look, or not in full."""
@@ -93,8 +105,18 @@ def load_certificate(path: str) -> ssl.SSLContext:
 class AppServer:
     """Serves an application on a socket; `serve` blocks, a `with` block serves from a thread."""
 
-    def __init__(self, app: Any, bound: socket.socket, *, name: str, connections: int, certificate: str = "") -> None:
-        """At most so many connections are open at once; the thread has the name. With a certificate it speaks TLS."""
+    def __init__(
+        self,
+        app: Any,
+        bound: socket.socket,
+        *,
+        name: str,
+        connections: int,
+        certificate: str = "",
+        message_bytes: int | None = None,
+    ) -> None:
+        """At most so many connections are open at once; the thread has the name. With a certificate it speaks TLS, and
+        with `message_bytes`, the most that a message may have, also WebSocket."""
         self._bound = bound
         self._name = name
         config = uvicorn.Config(
@@ -104,6 +126,11 @@ class AppServer:
             access_log=False,
             server_header=False,
             lifespan="on",
+            ws="none" if message_bytes is None else "websockets-sansio",
+            ws_max_size=message_bytes or 0,
+            ws_ping_interval=_PING_EVERY_S,
+            ws_ping_timeout=_PING_EVERY_S,
+            ws_per_message_deflate=False,  # what is small on the wire could be large here
             limit_concurrency=connections,
             timeout_graceful_shutdown=_END_WITHIN_S,
         )

@@ -7,20 +7,22 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
-from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.errors import ClientError
+from headrace.errors import HeadraceError
 from headrace.pipelines.views.serving.live import Follower, Live
 from headrace.pipelines.views.sink import ViewSink
 from headrace.serving.access import ON_LOOPBACK, Access
+from headrace.serving.answers import error_handlers, json_answer, refuse
+from headrace.serving.asking import path_parts
 from headrace.serving.guard import Guard, Site
 from headrace.serving.probes import PROBES, nothing_wrong, probe_routes
 from headrace.serving.sent_events import EventStream
@@ -36,7 +38,7 @@ SERVED = "@serve"  # behind a view's name in the topic of statuses: where it is 
 _MAX_CONNECTIONS = 500
 _END_WITHIN_S = 2
 _READERS = 8
-_STATUS = {BadQuestion: 400, NoSuchView: 404, StoreAway: 503}
+_STATUS: dict[type[HeadraceError], int] = {BadQuestion: 400, NoSuchView: 404, StoreAway: 503}
 
 
 class Service:
@@ -59,7 +61,7 @@ class Service:
                 Route("/views/{rest:path}", self._one),
             ],
             lifespan=self._lifespan,
-            exception_handlers={ViewError: _failed, HTTPException: _refused},  # type: ignore[dict-item]
+            exception_handlers=error_handlers(ViewError, _status_of, try_instead="/views"),
         )
 
     def reader(self, name: str) -> Reader:
@@ -89,7 +91,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._pool, read, *values)
 
     async def _list(self, _: Request) -> Response:
-        return _json({"views": [await self._listed(name) for name in self._views]})
+        return json_answer({"views": [await self._listed(name) for name in self._views]})
 
     async def _listed(self, name: str) -> dict[str, Any]:
         sink = self._views[name]
@@ -102,9 +104,7 @@ class Service:
         return about | {"columns": columns, "freshness": kept.freshness.shown(self._now_ms())}
 
     async def _one(self, request: Request) -> Response:
-        # Taken apart before the escapes are read: a key may hold a slash.
-        raw = (request.scope.get("raw_path") or request.url.path.encode()).decode().partition("?")[0]
-        name, *parts = [unquote(part) for part in raw.removeprefix("/views/").split("/")]
+        name, *parts = path_parts(request, "/views/")
         reader = self.reader(name)
         if not parts or parts == [""]:
             return await self._page(name, reader, request)
@@ -125,7 +125,7 @@ class Service:
         return self._answered(name, answer, {"rows": rows, "next": more})
 
     def _answered(self, name: str, answer: Answer, found: dict[str, Any]) -> Response:
-        return _json({"view": name, **found, "freshness": answer.kept.freshness.shown(self._now_ms())})
+        return json_answer({"view": name, **found, "freshness": answer.kept.freshness.shown(self._now_ms())})
 
     def _live(self, name: str, kept: Kept, parts: list[str], request: Request) -> Response:
         conditions = list(read_conditions(kept.shape, request.query_params.multi_items()))
@@ -137,21 +137,8 @@ class Service:
         return EventStream(live.events(int(last) if last.isdecimal() and len(last) < 19 else None))
 
 
-def _json(content: object, status: int = 200) -> Response:
-    return JSONResponse(content, status, headers={"cache-control": "no-store"})
-
-
-def _failed(_: Request, error: ViewError) -> Response:
-    return _json({"error": str(error)}, _STATUS.get(type(error), 500))
-
-
-def _refuse(_: Request, status: int, sentence: str) -> Response:
-    return _json({"error": sentence}, status)
-
-
-def _refused(_: Request, error: HTTPException) -> Response:
-    sentence = "there is nothing here: ask for /views" if error.detail == "Not Found" else error.detail
-    return _json({"error": sentence}, error.status_code)
+def _status_of(error: HeadraceError) -> int:
+    return _STATUS.get(type(error), 500)
 
 
 class ViewServer(AppServer):
@@ -172,7 +159,7 @@ class ViewServer(AppServer):
         self._ended = threading.Event()
         self._access = access
         super().__init__(
-            Guard(self.service.app, access, self.port, Site(_refuse, open_paths=PROBES)),
+            Guard(self.service.app, access, self.port, Site(refuse, open_paths=PROBES)),
             bound,
             name="headrace-views",
             connections=_MAX_CONNECTIONS,

@@ -1,0 +1,108 @@
+"""What a request asks: what stands behind the question mark, and a body of JSON; wrong ones are refused in a sentence.
+
+What always holds: a name that is not known is refused, so that no misspelt one is taken for none; and of a body no more
+is read than it may have.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+
+from headrace.errors import HeadraceError
+
+_SHOWN: Final = 40  # characters of what was given
+
+
+class InvalidRequest(HeadraceError):
+    """A request that is wrong in itself; the status that says so is 400 unless another is given."""
+
+    def __init__(self, sentence: str, status: int = 400) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Asked:
+    """What stands behind the question mark."""
+
+    def __init__(self, request: HTTPConnection, known: Sequence[str], *, beginnings: Sequence[str] = ()) -> None:
+        """Of the names that are `known`, and those that begin like one of `beginnings`, which may come repeatedly."""
+        self._items = request.query_params.multi_items()
+        self._given = dict(self._items)
+        for name in self._given:
+            if name not in known and not (beginnings and name.startswith(tuple(beginnings))):
+                raise InvalidRequest(f"{name!r} is unknown here: ask with {', '.join((*known, *beginnings)) or 'none'}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def text(self, name: str) -> str | None:
+        return self._given.get(name)
+
+    def texts(self, name: str) -> list[str]:
+        """All that was given under a name."""
+        return [value for each, value in self._items if each == name]
+
+    def beginning(self, beginning: str) -> list[tuple[str, str]]:
+        """What was given under names that begin so, without their beginning."""
+        return [(name.removeprefix(beginning), value) for name, value in self._items if name.startswith(beginning)]
+
+    def number(self, name: str, least: int, most: int, usual: int) -> int:
+        text = self._given.get(name)
+        if text is None:
+            return usual
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+            raise InvalidRequest(f"{name} is a number from {least:,} to {most:,}, not {text[:_SHOWN]!r}")
+        return int(text)
+
+    def one_of(self, name: str, choices: Sequence[str], usual: str) -> str:
+        text = self._given.get(name, usual)
+        if text not in choices:
+            raise InvalidRequest(f"{name} is {', '.join(choices[:-1])} or {choices[-1]}, not {text[:_SHOWN]!r}")
+        return text
+
+    def yes_or_no(self, name: str, *, usual: bool) -> bool:
+        return self.one_of(name, ("yes", "no"), "yes" if usual else "no") == "yes"
+
+
+async def read_body(request: Request, most_bytes: int, mend: str = "send several") -> bytes:
+    """The body, which may not be larger."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most_bytes:
+            size = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes:,} bytes"
+            raise HTTPException(413, f"a request has at most {size}: {mend}")
+    return bytes(body)
+
+
+async def read_json(request: Request, most_bytes: int) -> Any:
+    """The JSON that the body is."""
+    return parse_json(await read_body(request, most_bytes))
+
+
+def parse_json(body: bytes | str, **hooks: Any) -> Any:
+    """The value that a text of JSON stands for; raises `InvalidRequest`. Further hooks are those of `json.loads`."""
+    try:
+        return json.loads(body, parse_constant=_no_number, **hooks)
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(
+            f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+        ) from None
+    except RecursionError:
+        raise InvalidRequest("the body is not JSON that can be read: it is nested too deeply") from None
+    except ValueError as error:
+        raise InvalidRequest(f"the body is not JSON: {error}") from None
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not a number there")
+
+
+def path_parts(request: HTTPConnection, beginning: str) -> list[str]:
+    """What stands behind the beginning of a path, taken apart before the escapes are read: a name may hold a slash."""
+    raw = (request.scope.get("raw_path") or request.url.path.encode()).decode().partition("?")[0]
+    return [unquote(part) for part in raw.removeprefix(beginning).split("/")]
