@@ -64,6 +64,8 @@ def test_searches_are_seen_as_they_run(window_of: Any, cluster: Cluster) -> None
         writer.write(running)
         mail = {"hits": 5, "sent": 2, "owners": 1, "without_address": 3, "given_up": 1, "target": "smtp.example.org"}
         writer.write(Status.of("mail.listings", "mail", "running", **mail))
+        served = {"url": "http://127.0.0.1:8400/searches", "queries": 3, "queries_topic": "searches", "listeners": 12}
+        writer.write(Status.of("http.8400", "http", "running", **served, records=40, source="listings.hits"))
         work = page.get_by_role("region", name="Searches at work, as a table")
         expect(work.get_by_role("row", name="listings")).to_contain_text("bikes: 300 older documents left")
         queries = page.get_by_role("region", name="Stored queries, as a table")
@@ -72,6 +74,8 @@ def test_searches_are_seen_as_they_run(window_of: Any, cluster: Cluster) -> None
         expect(queries.get_by_role("row", name="cheap")).to_contain_text("paused")
         expect(page.get_by_role("region", name="Refused queries, as a table")).to_contain_text("title:(bike")
         expect(page.get_by_role("region", name="Mail, as a table")).to_contain_text("smtp.example.org")
+        over_http = page.get_by_role("region", name="Served over HTTP, as a table")
+        expect(over_http.get_by_role("row", name="8400")).to_contain_text("12")
         hits = page.get_by_role("region", name="Hits", exact=True)
         expect(hits.get_by_role("row")).to_have_count(6)
         assert hits.locator("mark").first.inner_text() == "racing"

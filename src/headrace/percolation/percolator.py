@@ -326,6 +326,10 @@ class Percolator:
         )
         return percolated
 
+    def with_highlights(self, hit: Hit, document: Document) -> Hit:
+        """A hit of a query that is still as it was, with the words for which the document matches."""
+        return replace(hit, highlights=self.highlights(self._numbers[hit.id], document))
+
     def highlights(self, number: int, document: Document) -> tuple[Highlight, ...]:
         """The words of a document for which it matches the query that has a number now."""
         return highlights(self._tree(number), document)

@@ -14,11 +14,14 @@ with 400 and one sentence.
 """
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -34,24 +37,31 @@ from headrace.errors import HeadraceError
 from headrace.percolation.errors import PercolationError, UnknownQuery
 from headrace.searches.live_hits import HitFeed, Wanted, hit_events
 from headrace.searches.settings import SearchError
-from headrace.searches.standing import QueryChanged, Standing
+from headrace.searches.standing import MOST_ANSWER_BYTES, Answers, QueryChanged, Standing, TooManyHits
 from headrace.serving.access import ON_LOOPBACK, Access
-from headrace.serving.answers import error_handlers, json_answer, refuse
+from headrace.serving.answers import error_handlers, json_answer, refuse, written_json
 from headrace.serving.asking import Asked, InvalidRequest, path_parts, read_json
 from headrace.serving.guard import Guard, Site, changes_by_method
 from headrace.serving.probes import PROBES, Checks, probe_routes
 from headrace.serving.record_feed import InvalidPlace, Replays, read_place
 from headrace.serving.sent_events import EventStream
 from headrace.serving.server import AppServer, listening
+from headrace.status import RUNNING, SEARCHES, WAITING, Status, StatusWriter
 
 T = TypeVar("T")
 
 DEFAULT_PORT: Final = 8400
+SERVED: Final = "http"
+"""The kind of its status; its name has the port behind it."""
 MOST_DOCUMENTS: Final = 1_000  # in a request
 LARGEST_BYTES: Final = 8 * 1024 * 1024  # a request
 _MOST_SHOWN: Final = 10_000  # hits of a document, queries of a page
 _USUALLY_SHOWN: Final = 1_000
 _MAX_CONNECTIONS: Final = 500
+_MOST_LISTENERS: Final = 400  # so that questions are answered however many listen
+_REPORT_EVERY_S: Final = 1.0
+_END_WITHIN_S: Final = 5.0
+_TURN_S: Final = 0.05  # for some documents of a request, about
 _REPLAYS: Final = 4  # of listeners who come back, at a time
 _PERCOLATE: Final = "/percolate"
 
@@ -68,6 +78,8 @@ class Service:
         self._cluster = Cluster(bootstrap, ConnectionSettings(client_id="headrace-search"), retry=PATIENT.at_most(2))
         self._standing = Standing(self._cluster, queries)
         self._pool = ThreadPoolExecutor(1, "headrace-search")  # what stands is for one thread
+        self.documents = self.unanswered = 0
+        self.problem = ""
         self._replays = Replays(_REPLAYS)
         self.app = Starlette(
             routes=[
@@ -85,6 +97,7 @@ class Service:
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         if self.feed is not None:
             self.feed.start()
+        self._pool.submit(self._standing.refresh)  # so that whoever asks first need not wait for all of the queries
         yield
 
     def end_streams(self) -> None:
@@ -106,7 +119,33 @@ class Service:
         return {"queries": ""}
 
     async def _ask(self, function: Callable[..., T], *values: Any, **named: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*values, **named))
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*values, **named))
+        except ClientError as error:
+            self.problem = str(error)
+            self.unanswered += 1
+            raise
+        self.problem = ""
+        return found
+
+    def status(self, url: str) -> Status:
+        """How it is doing, for whoever watches."""
+        feed, percolator = self.feed, self._standing.catalog.percolator
+        problem = self.problem or (feed.problem if feed is not None else "")
+        return Status.of(
+            f"{SERVED}.{urlsplit(url).port}",
+            SERVED,
+            WAITING if problem else RUNNING,
+            problem=problem,
+            waiting="for the broker" if problem else "",
+            url=f"{url}/searches",
+            queries=len(percolator),
+            queries_topic=self._queries,
+            source=feed.topic if feed is not None else "",
+            listeners=feed.listeners if feed is not None else 0,
+            records=self.documents,
+            unanswered=self.unanswered,
+        )
 
     # --- documents
 
@@ -123,19 +162,38 @@ class Service:
                 raise InvalidRequest(f"{where} is not a JSON object: send an object, or a list of them")
         asked = Asked(request, ("mapping", "explain", "limit", "highlights"))
         query_id = asked.text("explain")
+        ask: Callable[..., Answers]
         if query_id is not None:
-            said: list[Any] = await self._ask(self._standing.explain, query_id, documents)
-            found = [{"query": query_id, **each} for each in said]
+            ask = partial(self._standing.explain, query_id)
         else:
-            found = await self._ask(
+            ask = partial(
                 self._standing.percolate,
-                documents,
-                asked.text("mapping") or "default",
+                mapping=asked.text("mapping") or "default",
                 with_highlights=asked.yes_or_no("highlights", usual=True),
                 most=asked.number("limit", 1, _MOST_SHOWN, _USUALLY_SHOWN),
             )
-        about = {"queries_offset": self._standing.catalog.offset}
-        return json_answer({"documents": found, **about} if isinstance(given, list) else {**found[0], **about})
+        if not isinstance(given, list):
+            answer = written_json((await self._ask(ask, documents)).documents[0])
+            self.documents += 1
+            return answer
+        offset, answers = await self._turns(ask, documents)
+        return written_json(b'{"documents":[%s],"queries_offset":%d}' % (b",".join(answers), offset))
+
+    async def _turns(self, ask: Callable[..., Answers], documents: Sequence[Any]) -> Answers:
+        """The answers of many documents, a few at a time: other questions have their turn in between. Each says up to
+        where queries were known to it, and all of them what was known to the first."""
+        offset, answers = await self._ask(ask, documents[:1], first=1)
+        self.documents += len(answers)
+        size_bytes, together = sum(map(len, answers)), 1
+        while len(answers) < len(documents):
+            at, began = len(answers), time.monotonic()
+            answers += (await self._ask(ask, documents[at : at + together], first=at + 1)).documents
+            self.documents += len(answers) - at
+            together = together * 2 if time.monotonic() - began < _TURN_S else max(together // 2, 1)
+            size_bytes += sum(map(len, answers[at:]))
+            if size_bytes > MOST_ANSWER_BYTES:
+                raise TooManyHits
+        return Answers(offset, answers)
 
     # --- queries
 
@@ -181,7 +239,10 @@ class Service:
         asked = Asked(request, ("owner", "tag", "query"))
         last = request.headers.get("last-event-id")
         wanted = Wanted(asked.text("owner"), asked.text("tag"), asked.text("query"))
-        return EventStream(hit_events(self.feed, self._replays, wanted, read_place(last) if last else None))
+        place = read_place(last) if last else None
+        if self.feed.listeners >= _MOST_LISTENERS:
+            raise HTTPException(503, f"{_MOST_LISTENERS} listen already: try again later")
+        return EventStream(hit_events(self.feed, self._replays, wanted, place))
 
 
 # --- answers
@@ -193,7 +254,7 @@ def _status_of(error: HeadraceError) -> int:
             return 404
         case QueryChanged():
             return 409
-        case PercolationError() | InvalidRequest() | InvalidPlace():
+        case PercolationError() | InvalidRequest() | InvalidPlace() | TooManyHits():
             return 400
         case ClientError():
             return 503
@@ -223,6 +284,8 @@ class SearchServer(AppServer):
         bound = listening(access.host, port, SearchError)
         self.port = int(bound.getsockname()[1])
         self._access = access
+        self._bootstrap = bootstrap
+        self._ended = threading.Event()
         self.service = Service(bootstrap, queries, hits, allow_writes=allow_writes, feed=feed)
         super().__init__(
             Guard(self.service.app, access, self.port, Site(refuse, open_paths=PROBES, changes=_changes)),
@@ -238,14 +301,31 @@ class SearchServer(AppServer):
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Closes what it keeps open at the end."""
+        """Reports how it is doing, and closes what it keeps open at the end."""
+        reporting = threading.Thread(target=self._report, name="headrace-search-served", daemon=True)
+        reporting.start()
         try:
             yield
         finally:
+            self._ended.set()
             with suppress(ClientError):
                 self.service.close()
+            reporting.join(_END_WITHIN_S)
 
     def stop(self) -> None:
         """Serve no more; who listens is let go."""
+        self._ended.set()
         self.service.end_streams()
         super().stop()
+
+    def _report(self) -> None:
+        """Every second, if there is news; what is served no more is not reported any more."""
+        with Cluster(
+            self._bootstrap, ConnectionSettings(client_id="headrace-reporting"), retry=PATIENT.at_most(1)
+        ) as cluster:
+            writer = StatusWriter(cluster, SEARCHES)
+            while not self._ended.wait(_REPORT_EVERY_S):
+                with suppress(ClientError):  # the broker is away: the next time
+                    writer.report(self.service.status(self.url))
+            with suppress(ClientError):
+                writer.remove(self.service.status(self.url).name)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headrace.client.cluster import Cluster
 from headrace.errors import HeadraceError, nearest
@@ -13,13 +13,32 @@ from headrace.percolation.errors import InvalidDocument, InvalidStoredQuery, Unk
 from headrace.percolation.percolator import Hit, Percolator
 from headrace.percolation.snippets import snippets
 from headrace.percolation.stored import StoredQuery, from_parts
+from headrace.serving.answers import as_json
 from headrace.stores.compacted_topic import CompactedTopic
 
 _MOST_PIECES: Final = 32
+MOST_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
 class QueryChanged(HeadraceError):
     """Somebody else changed a query since it was looked at."""
+
+
+class Answers(NamedTuple):
+    """What some documents match, each as JSON, and up to where queries were known."""
+
+    queries_offset: int
+    documents: list[bytes]
+
+
+class TooManyHits(HeadraceError):
+    """An answer that would be larger than any client takes."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the hits are more than {MOST_ANSWER_BYTES // 2**20} MiB: ask with a smaller limit, with highlights=no, "
+            "or send fewer documents"
+        )
 
 
 @dataclass(slots=True)
@@ -49,34 +68,57 @@ class Standing:
     # --- looking
 
     def percolate(
-        self, documents: Sequence[Mapping[str, Any]], mapping: str, *, with_highlights: bool, most: int
-    ) -> list[dict[str, Any]]:
-        """The hits of each document, in the order of the queries' ids, and how many there are in all."""
-        percolator = self.refresh().percolator
-        read = self._read(documents, percolator, mapping)
-        found = percolator.percolate_many(read, mapping, with_highlights=with_highlights)
-        return [
-            {"hits": [shown(hit, document) for hit in hits[:most]], "total": len(hits)}
-            for document, hits in zip(read, found, strict=True)
-        ]
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        mapping: str,
+        *,
+        with_highlights: bool,
+        most: int,
+        first: int | None = None,
+    ) -> Answers:
+        """The hits of each document, in the order of the queries' ids, and how many there are in all. `first` is the
+        number of the first document, where they have numbers."""
+        catalog = self.refresh()
+        percolator = catalog.percolator
+        read = self._read(documents, percolator, mapping, first)
+        answers, room_bytes = [], MOST_ANSWER_BYTES
+        # What is not shown need not be highlighted, which costs most.
+        for document, hits in zip(read, percolator.percolate_each(read, mapping, with_highlights=False), strict=True):
+            parts = []
+            for hit in hits[:most]:
+                parts.append(
+                    as_json(shown(percolator.with_highlights(hit, document) if with_highlights else hit, document))
+                )
+                room_bytes -= len(parts[-1])
+                if room_bytes < 0:
+                    raise TooManyHits
+            answers.append(
+                b'{"hits":[%s],"total":%d,"queries_offset":%d}' % (b",".join(parts), len(hits), catalog.offset)
+            )
+        return Answers(catalog.offset, answers)
 
-    def explain(self, query_id: str, documents: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
+    def explain(self, query_id: str, documents: Sequence[Mapping[str, Any]], *, first: int | None = None) -> Answers:
         """Why each document matches a query, or why not."""
-        percolator = self.refresh().percolator
+        catalog = self.refresh()
+        percolator = catalog.percolator
         self._refuse_refused(query_id)
-        read = self._read(documents, percolator, percolator.get(query_id).mapping)
-        return [percolator.explain(query_id, each).as_json() for each in read]
+        read = self._read(documents, percolator, percolator.get(query_id).mapping, first)
+        about = {"query": query_id} | ({"queries_offset": catalog.offset} if first is None else {})
+        found = [as_json({**percolator.explain(query_id, each).as_json(), **about}) for each in read]
+        return Answers(catalog.offset, found)
 
-    def _read(self, documents: Sequence[Mapping[str, Any]], percolator: Percolator, mapping: str) -> list[Document]:
+    def _read(
+        self, documents: Sequence[Mapping[str, Any]], percolator: Percolator, mapping: str, first: int | None
+    ) -> list[Document]:
         described = percolator.mappings.get(mapping)
         if described is None:
             raise UnknownQuery(f"mapping {mapping!r} is unknown; {nearest(mapping, percolator.mappings)}")
         read = []
-        for number, each in enumerate(documents, 1):
+        for number, each in enumerate(documents, first or 0):
             try:
                 read.append(read_document(each, described))
             except InvalidDocument as error:
-                raise InvalidDocument(f"document {number}: {error}" if len(documents) > 1 else str(error)) from None
+                raise InvalidDocument(str(error) if first is None else f"document {number}: {error}") from None
         return read
 
     def listed(self, owner: str | None, tag: str | None, after: str, most: int) -> dict[str, Any]:

@@ -15,8 +15,11 @@ from headrace.errors import HeadraceError
 
 
 def json_answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
-    return written_json(body, status, headers)
+    return written_json(as_json(content), status, headers)
+
+
+def as_json(content: object) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="backslashreplace")
 
 
 def written_json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

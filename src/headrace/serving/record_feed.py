@@ -3,7 +3,8 @@
 What always holds: no listener holds up another or the thread; what is kept for those who are behind has an upper bound.
 Who falls out of it goes on as it chose (`Slow`): further on, told how many records it missed; from the log, missing
 none; or not at all. Who comes back with the place that it had reached gets what came since, each record once. A place
-says of each partition the next offset: `0-17,1-5`.
+says of each partition the next offset, and of which topic: `0-17,1-5~ID`. One that was deleted and made again under its
+name is another, and new from its first record on.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.client.errors import ClientError, OffsetOutOfRange, TopicReplaced, UnknownTopic
+from headrace.client.errors import ClientError, OffsetOutOfRange, TopicReplaced, UnknownPartition, UnknownTopic
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import ReadRecord, read_records
@@ -38,11 +39,19 @@ _END_WITHIN_S: Final = 5.0
 _LOOK_EVERY: Final = 25  # waits without news, before new partitions are looked for
 _OPTIONS: Final = FetchOptions(max_wait_ms=200, committed=True)
 _AT_ONCE: Final = FetchOptions(max_wait_ms=0, max_bytes=1024 * 1024, partition_max_bytes=256 * 1024, committed=True)
-_PLACE: Final = re.compile(r"\d{1,9}-\d{1,18}(,\d{1,9}-\d{1,18})*")
+_PLACE: Final = re.compile(r"(\d{1,9}-\d{1,18}(?:,\d{1,9}-\d{1,18})*)(?:~([\w-]{1,40}))?", re.ASCII)
 
 # --- places
 
-Place = dict[int, int]
+Offsets = dict[int, int]  # by partition the next one
+
+
+class Place(NamedTuple):
+    """How far somebody has come in a topic."""
+
+    offsets: Mapping[int, int]
+    topic_id: str = ""
+    """Empty where the broker is too old for ids, or where who names the place does not know it."""
 
 
 class InvalidPlace(HeadraceError):
@@ -51,26 +60,29 @@ class InvalidPlace(HeadraceError):
 
 def read_place(text: str, what: str = "Last-Event-ID") -> Place:
     """The place that a text says; raises `InvalidPlace`."""
-    if not _PLACE.fullmatch(text):
+    found = _PLACE.fullmatch(text)
+    if found is None:
         raise InvalidPlace(f"{what} {text[:40]!r} is not a place: send the id of an event, such as 0-17, or none")
-    return {int(partition): int(offset) for partition, offset in (each.split("-") for each in text.split(","))}
+    pairs = (each.split("-") for each in found[1].split(","))
+    return Place({int(partition): int(offset) for partition, offset in pairs}, found[2] or "")
 
 
-def place_text(place: Mapping[int, int]) -> str:
-    return ",".join(f"{partition}-{offset}" for partition, offset in sorted(place.items()))
+def place_text(place: Place) -> str:
+    offsets = ",".join(f"{partition}-{offset}" for partition, offset in sorted(place.offsets.items()))
+    return f"{offsets}~{place.topic_id}" if offsets and place.topic_id else offsets
 
 
 # --- what is kept
 
 
 class Kept(NamedTuple, Generic[T]):
-    """What a record is to those who listen, and where it is; `life` tells topics of one name apart."""
+    """What a record is to those who listen, and where it is; the id tells topics of one name apart."""
 
     partition: int
     offset: int
     item: T
     size_bytes: int
-    life: int
+    topic_id: str
 
 
 @dataclass
@@ -88,10 +100,9 @@ class RecordFeed(Generic[T]):
     _ring: deque[Kept[T]] = field(default_factory=deque, init=False)
     _bytes: int = field(default=0, init=False)
     _first: int = field(default=0, init=False)  # the number of the first record that is kept
-    _begin: Place = field(default_factory=dict, init=False)  # the place before it
-    _place: Place = field(default_factory=dict, init=False)
-    _life: str = field(default="", init=False)  # the id of the topic that the place is in
-    _lives: int = field(default=0, init=False)
+    _begin: Offsets = field(default_factory=dict, init=False)  # those before it
+    _offsets: Offsets = field(default_factory=dict, init=False)
+    _topic_id: str | None = field(default=None, init=False)  # of the topic that they are in
     _is_ready: bool = field(default=False, init=False)
     # A signal may come while the main thread has it, and its handler ends the feed.
     _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
@@ -136,22 +147,24 @@ class RecordFeed(Generic[T]):
         topic = cluster.topic(self.topic, refresh=True)
         held = bounds(cluster, cluster.partitions(self.topic), committed=True)
         with self._lock:
-            is_same = self._life == topic.id_text
-            known = self._place if is_same else {}
+            is_same = self._topic_id == topic.id_text
+            known = self._offsets if is_same else {}
             # What was made after we began to look is new from its first record on.
             begins = {
                 where: min(max(known.get(where.partition, 0), bound.start), bound.end) if self._is_ready else bound.end
                 for where, bound in held.items()
             }
-            self._place = {where.partition: at for where, at in begins.items()}
-            if not is_same:
-                self._life, self._lives = topic.id_text, self._lives + 1
-                self._begin = dict(self._place)
-                self._first += len(self._ring)
+            gone = sum(max(at - known.get(where.partition, at), 0) for where, at in begins.items())
+            self._offsets = {where.partition: at for where, at in begins.items()}
+            if not is_same or gone:
+                # Another topic, or one that gave records up while we were away: whoever listens counts them as missed.
+                self._topic_id = topic.id_text
+                self._begin = dict(self._offsets)
+                self._first += len(self._ring) + gone
                 self._ring.clear()
                 self._bytes = 0
             else:
-                self._begin = {**self._place, **self._begin}
+                self._begin = {**self._offsets, **self._begin}
             self._is_ready = True
         self.problem = ""
         self._wake()
@@ -167,12 +180,13 @@ class RecordFeed(Generic[T]):
 
     def _take(self, records: Sequence[ReadRecord]) -> None:
         found = [(read, self.read(read)) for read in records]
+        assert self._topic_id is not None
         with self._lock:
             for read, made in found:
                 partition, offset = read.partition.partition, read.record.offset
-                self._place[partition] = offset + 1
+                self._offsets[partition] = offset + 1
                 if made is not None:
-                    self._ring.append(Kept(partition, offset, *made, self._lives))
+                    self._ring.append(Kept(partition, offset, *made, self._topic_id))
                     self._bytes += made[1]
             while self._ring and (len(self._ring) > self.most or self._bytes > self.most_bytes):
                 gone = self._ring.popleft()
@@ -196,14 +210,14 @@ class RecordFeed(Generic[T]):
 
     # --- for listeners
 
-    def now(self) -> tuple[int, Place, int] | None:
-        """The number that the next record will have, the place before it, and in which life; None before the topic was
-        looked at."""
+    def now(self) -> tuple[int, Place] | None:
+        """The number that the next record will have, and the place before it; None before the topic was looked at."""
         with self._lock:
-            return (self._first + len(self._ring), dict(self._place), self._lives) if self._is_ready else None
+            place = Place(dict(self._offsets), self._topic_id or "")
+            return (self._first + len(self._ring), place) if self._is_ready else None
 
-    def kept_from(self) -> tuple[int, Place]:
-        """The number of the first record that is kept, and the place before it."""
+    def kept_from(self) -> tuple[int, Offsets]:
+        """The number of the first record that is kept, and the offsets before it."""
         with self._lock:
             return self._first, dict(self._begin)
 
@@ -366,7 +380,8 @@ class Listener(Generic[T]):
         self._most_replayed = most_replayed
         self._heartbeat_s = heartbeat_s
         self._event = asyncio.Event()
-        self._reached: Place = {}
+        self._reached: Offsets = {}
+        self._topic_id = ""
         self._spoke_at = time.monotonic()
 
     async def events(self) -> AsyncGenerator[list[Event[T]], None]:
@@ -381,7 +396,7 @@ class Listener(Generic[T]):
 
     @property
     def _place(self) -> str:
-        return place_text(self._reached)
+        return place_text(Place(self._reached, self._topic_id))
 
     def _is_quiet(self) -> bool:
         return time.monotonic() - self._spoke_at >= self._heartbeat_s
@@ -393,16 +408,18 @@ class Listener(Generic[T]):
                 yield [Problem(feed.problem) if feed.problem else Quiet("")]
             if feed.is_ended:
                 return
-        number, place, life = begun
-        self._reached = dict(place)
+        number, (until, self._topic_id) = begun
+        self._reached = dict(until)
         if self._last is not None:
+            is_other = bool(self._last.topic_id) and self._last.topic_id != self._topic_id
+            last = {} if is_other else self._last.offsets
             first, begin = feed.kept_from()
-            if place and all(begin[part] <= self._last.get(part, -1) <= at for part, at in place.items()):
+            if until and all(begin[part] <= last.get(part, -1) <= at for part, at in until.items()):
                 number = first  # all that came since is kept
-                self._reached = {part: self._last[part] for part in place}
+                self._reached = {part: last[part] for part in until}
             else:
-                self._reached = dict(self._last)
-                async for events in self._replayed(place, is_first=True):
+                self._reached = dict(last)
+                async for events in self._replayed(until, is_first=True):
                     yield events
         yield [Live(self._place)]
         while not feed.is_ended:
@@ -412,17 +429,18 @@ class Listener(Generic[T]):
                 if self._slow is Slow.DROP:
                     yield [Dropped(count, self._place)]
                     return
-                if self._slow is Slow.REPLAY and (now := feed.now()) is not None and now[2] == life:
-                    number, place, _ = now
-                    async for events in self._replayed(place):
+                now = feed.now()
+                if self._slow is Slow.REPLAY and now is not None and now[1].topic_id == self._topic_id:
+                    number, (until, _) = now
+                    async for events in self._replayed(until):
                         yield events
                     continue
                 yield [Missed(count, self._place)]
             number = first + len(found)
             events = []
             for each in found:
-                if each.life != life:  # made again under its name
-                    life, self._reached = each.life, {}
+                if each.topic_id != self._topic_id:  # made again under its name
+                    self._topic_id, self._reached = each.topic_id, {}
                 if each.offset < self._reached.get(each.partition, 0):
                     continue
                 self._reached[each.partition] = each.offset + 1
@@ -433,17 +451,22 @@ class Listener(Generic[T]):
             elif self._is_quiet() or (not found and not await feed.news(self._event, self._heartbeat_s)):
                 # A place of its own: who comes back does not read what it did not want once more.
                 yield [Quiet(self._place)]
+            elif found:
+                await asyncio.sleep(0)  # the others have their turn, however much of it this one does not want
 
-    async def _replayed(self, until: Place, *, is_first: bool = False) -> AsyncGenerator[list[Event[T]], None]:
+    async def _replayed(
+        self, until: Mapping[int, int], *, is_first: bool = False
+    ) -> AsyncGenerator[list[Event[T]], None]:
         """What came between the place that is reached and another, from the topic itself, however long it is away."""
         while not self._feed.is_ended:
             while not await self._replays.begin(self._heartbeat_s):
                 yield [Quiet(self._place)]
-            pages = _pages(self._feed, self._reached, until, self._most_replayed if is_first else None)
+            most = self._most_replayed if is_first else None
+            pages = _pages(self._feed, self._reached, until, self._topic_id, most)
             try:
                 while (page := await self._replays.next(pages)) is not None:
                     if isinstance(page, _Beginning):
-                        self._reached = dict(page.place)
+                        self._reached = dict(page.offsets)
                         if page.missed:
                             yield [Missed(page.missed, self._place)]
                         continue
@@ -457,7 +480,7 @@ class Listener(Generic[T]):
                 for part, at in until.items():  # also behind what nobody sees
                     self._reached[part] = max(at, self._reached.get(part, 0))
                 return
-            except (UnknownTopic, TopicReplaced):  # there is nothing to come back to
+            except (UnknownTopic, UnknownPartition, TopicReplaced):  # there is nothing to come back to
                 self._reached = dict(until)
                 return
             except ClientError as error:
@@ -471,30 +494,34 @@ class Listener(Generic[T]):
 class _Beginning(NamedTuple):
     """Where a replay begins, and how many records before it are gone, or too many."""
 
-    place: Place
+    offsets: Mapping[int, int]
     missed: int
 
 
 def _pages(
-    feed: RecordFeed[T], last: Place, until: Place, most: int | None
+    feed: RecordFeed[T], last: Mapping[int, int], until: Mapping[int, int], topic_id: str, most: int | None
 ) -> Generator[_Beginning | list[Kept[T]], None, None]:
+    """Of the topic with that id alone, where it is known: another one's records would be waited for up to this one's
+    end."""
     with Cluster(feed.bootstrap, ConnectionSettings(client_id="headrace-feed")) as cluster:
         ends = {TopicPartition(feed.topic, part): at for part, at in until.items()}
         held = bounds(cluster, ends, committed=True) if ends else {}
-        place, missed = {}, 0
+        ends = {where: min(end, held[where].end) for where, end in ends.items()}
+        offsets, missed = {}, 0
         for where, end in ends.items():
             asked = last.get(where.partition, held[where].start)
             if asked > held[where].end:  # of another topic, which had this name before
                 asked = held[where].start
-            place[where.partition] = max(asked, held[where].start, 0 if most is None else end - most)
-            missed += place[where.partition] - asked
-        yield _Beginning(place, missed)
-        starts = {where: place[where.partition] for where, end in ends.items() if place[where.partition] < end}
+            offsets[where.partition] = max(asked, held[where].start, 0 if most is None else end - most)
+            missed += offsets[where.partition] - asked
+        yield _Beginning(offsets, missed)
+        starts = {where: offsets[where.partition] for where, end in ends.items() if offsets[where.partition] < end}
         if starts:
             until_here = {where: ends[where] for where in starts}
-            for records in read_records(cluster, starts, until=until_here, options=_AT_ONCE):
+            ids = {feed.topic: topic_id} if topic_id else None
+            for records in read_records(cluster, starts, until=until_here, options=_AT_ONCE, ids=ids):
                 yield [
-                    Kept(read.partition.partition, read.record.offset, *made, 0)
+                    Kept(read.partition.partition, read.record.offset, *made, topic_id)
                     for read in records
                     if (made := feed.read(read)) is not None
                 ]

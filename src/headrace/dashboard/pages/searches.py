@@ -23,13 +23,14 @@ SHOWN_QUERIES: Final = 200
 MOST_READ: Final = 5_000  # records of a topic of queries that is longer are not read for a page
 SECONDS: Final = 2.0
 _MAIL: Final = "mail"
+_SERVED: Final = "http"
 
 
 async def view_searches(desk: Desk, _: Asked) -> Model:
     """What searches report, and what is in the topics that they read and write."""
     state = desk.state
     found = [each for _, each in sorted(state.statuses.get(SEARCHES, {}).items())]
-    searches = [each for each in found if each.text("kind") != _MAIL]
+    searches = [each for each in found if each.text("kind") not in (_MAIL, _SERVED)]
     queries, hits, problem = await _topics(desk, searches)
     counted: Counter[str] = Counter()
     for each in searches:
@@ -43,6 +44,7 @@ async def view_searches(desk: Desk, _: Asked) -> Model:
     return {
         "rows": [_search(each, state.at_ms) for each in searches],
         "mails": [_mail(each, state.at_ms) for each in found if each.text("kind") == _MAIL],
+        "served": [_served(each, state.at_ms) for each in found if each.text("kind") == _SERVED],
         "queries": listed[:SHOWN_QUERIES],
         "more": max(len(listed) - SHOWN_QUERIES, 0),
         "too_many": [each["topic"] for each in queries if each["is_too_long"]],
@@ -56,6 +58,12 @@ async def view_searches(desk: Desk, _: Asked) -> Model:
 def _search(status: Status, now_ms: int) -> dict[str, Any]:
     numbers = {name: status.number(name) for name in ("hits", "queries", "unselective", "records")}
     return {**row(status, now_ms), **numbers, "backfills": _counts(status.facts.get("backfills"))}
+
+
+def _served(status: Status, now_ms: int) -> dict[str, Any]:
+    names = ("queries", "listeners", "records", "unanswered")
+    topic = {"queries_topic": status.text("queries_topic")}
+    return {**row(status, now_ms), **{name: status.number(name) for name in names}, **topic}
 
 
 def _mail(status: Status, now_ms: int) -> dict[str, Any]:
