@@ -15,7 +15,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.writer import NewRecord, Writer
 from headrace.dead_letters import write_letters
 from headrace.delivery.letters import Letter
-from headrace.status import CAPTURES, SEARCHES, VIEWS, Status, StatusWriter
+from headrace.status import CAPTURES, GATEWAYS, SEARCHES, VIEWS, Status, StatusWriter
 from tests.conformance.clients.sharing import ACCEPT, RELEASE, RENEW, Sharer, set_group
 from tests.conformance.clients.wire import Wire, batch_of
 
@@ -116,6 +116,12 @@ def write_statuses(bootstrap: str) -> None:
         StatusWriter(cluster, CAPTURES).write(Status.of("archive", "postgresql", "running", position=position, **facts))
         StatusWriter(cluster, VIEWS).write(Status("revenue-per-minute", view))
         found = {"source": "listings", "target": "listings.hits", "records": 1200, "hits": 40, "queries": 7}
+        metrics = {"source": "udp://127.0.0.1:8125", "target": "metrics", "records": 8200, "per_s": 12.0,
+                   "received": 912_000, "dropped": 12, "refused": 3, "connections": 1, "series": 140}  # fmt: skip
+        StatusWriter(cluster, GATEWAYS).write(Status.of("metrics", "statsd", "running", **metrics))
+        access = {"source": "/var/log/nginx/access.log", "target": "orders", "records": 52, "lag_bytes": 4096,
+                  "files": 2, "problem": "/var/log/nginx/old.log cannot be read: permission denied"}  # fmt: skip
+        StatusWriter(cluster, GATEWAYS).write(Status.of("access", "file", "running", **access))
         StatusWriter(cluster, SEARCHES).write(Status.of("listings", "search", "running", **found))
 
 

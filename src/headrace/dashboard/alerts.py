@@ -91,7 +91,7 @@ _PAGES = {
     VIEWS: "/views",
     PIPELINES: "/pipelines",
     EVENTS: "/events",
-    GATEWAYS: "/topics",
+    GATEWAYS: "/gateways",
     SEARCHES: "/searches",
 }
 
@@ -319,7 +319,23 @@ def parts(known: Known) -> Iterator[Alert]:
                 )  # fmt: skip
 
 
-RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, queues, jobs, patterns, parts)
+def gateways(known: Known) -> Iterator[Alert]:
+    """What gateways dropped, or could not read."""
+    for status in known.statuses.get(GATEWAYS, {}).values():
+        if dropped := int(status.number("dropped") or 0):
+            yield Alert(
+                f"dropped:{status.name}", Severity.WARNING, status.name,
+                f"dropped {count(dropped)} record{'' if dropped == 1 else 's'} since its start: it could not keep up.",
+                _PAGES[GATEWAYS],
+            )  # fmt: skip
+        if refused := int(status.number("refused") or 0):
+            yield Alert(
+                f"refused:{status.name}", Severity.NOTE, status.name,
+                f"could not read {count(refused)} of what it was sent: its log says why.", _PAGES[GATEWAYS],
+            )  # fmt: skip
+
+
+RULES: tuple[Callable[[Known], Iterator[Alert]], ...] = (partitions, groups, queues, jobs, patterns, parts, gateways)
 
 
 def topic_link(name: str) -> str:

@@ -54,6 +54,8 @@ QUEUE_DEAD = Family(
     ("group", "topic"),
 )
 PART_DEAD = Family("headrace_part_dead_letters", GAUGE, "Records that a part could not process, and kept.", _PART)
+PART_DROPPED = Family("headrace_part_dropped", GAUGE, "Records that a gateway dropped since its start.", _PART)
+PART_REFUSED = Family("headrace_part_refused", GAUGE, "Inputs that a gateway could not read since its start.", _PART)
 FAMILIES: Final = (
     SEEN,
     BROKERS,
@@ -69,8 +71,16 @@ FAMILIES: Final = (
     PART_LAG,
     PART_AGE,
     PART_DEAD,
+    PART_DROPPED,
+    PART_REFUSED,
 )
-_NUMBERS: Final = ((PART_LAG, "lag_records", 1.0), (PART_AGE, "lag_ms", 0.001), (PART_DEAD, "dead_letters", 1.0))
+_NUMBERS: Final = (
+    (PART_LAG, "lag_records", 1.0),
+    (PART_AGE, "lag_ms", 0.001),
+    (PART_DEAD, "dead_letters", 1.0),
+    (PART_DROPPED, "dropped", 1.0),
+    (PART_REFUSED, "refused", 1.0),
+)
 
 
 def collect(state: State, now_ms: int) -> Iterator[Samples]:

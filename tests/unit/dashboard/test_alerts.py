@@ -8,7 +8,7 @@ from headrace.dashboard.alerts import Known, Severity, find_alerts, is_growing
 from headrace.dashboard.history import DEPTH, History, Point
 from headrace.dashboard.reports import BatchReport, with_batches
 from headrace.model import TopicPartition
-from headrace.status import CAPTURES, DERIVED, Status
+from headrace.status import CAPTURES, DERIVED, GATEWAYS, Status
 from tests.unit.dashboard.dashboard_cases import NOW, group, lag, queue, read, snapshot, topic
 
 
@@ -143,3 +143,14 @@ def test_a_pattern_that_is_not_matched_and_one_that_dropped_some():
     assert found["pattern:fraud:odd"].severity is Severity.DANGER
     assert found["pattern:fraud:odd"].sentence == "is not matched: unknown column 'x'."
     assert found["pattern:fraud:odd"].link == "/patterns/fraud%3Aodd"
+
+
+def test_what_a_gateway_dropped_or_could_not_read_is_told():
+    said = Status.of("metrics", "statsd", "running", dropped=12, refused=3)
+    fine = Status.of("access", "file", "running", dropped=0)
+    found = {alert.key: alert for alert in alerts(statuses={GATEWAYS: {"metrics": said, "access": fine}})}
+    assert {key: alert.severity for key, alert in found.items()} == {
+        "dropped:metrics": Severity.WARNING,
+        "refused:metrics": Severity.NOTE,
+    }
+    assert "12 records" in found["dropped:metrics"].sentence

@@ -22,7 +22,7 @@ from tests.unit.dashboard.dashboard_cases import NOW, dashboard, group, lag, que
 
 PATHS = ("/", "/topics", "/topics/orders", "/topics/orders/records", "/groups", "/groups/billing", "/queues",
          "/queues/emails", "/events", "/pipelines", "/pipelines/revenue", "/patterns",
-         "/patterns/revenue:fraud", "/searches", "/changes", "/derived", "/views",
+         "/patterns/revenue:fraud", "/searches", "/gateways", "/changes", "/derived", "/views",
          "/alerts")  # fmt: skip
 PROGRESS = {"job": "revenue", "batch": 4, "rows": 10, "watermark": "2026-05-01T11:59:00.000Z", "late_rows": 3}
 FRAUD = Pattern.begin("small", "amount < 10").followed_by("big", "amount > 1000").within("1 minute")
@@ -87,6 +87,7 @@ def test_a_danger_is_told_on_every_page():
     ("path", "words"),
     [("/", "No topics yet"), ("/topics", "No topics yet"), ("/groups", "No groups yet"),
      ("/pipelines", "headrace pipeline run"), ("/patterns", "No patterns yet"), ("/searches", "No searches yet"),
+     ("/gateways", "No gateways yet"),
      ("/changes", "No captures yet"), ("/derived", "No derived systems yet"),
      ("/views", "No views yet"), ("/alerts", "No problems"), ("/topics?q=zzz", "No topic matches"),
      ("/groups?q=zzz", "No group matches"), ("/queues", "No queues yet"), ("/queues?q=zzz", "No queue matches")],
