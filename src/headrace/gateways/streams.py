@@ -1,0 +1,244 @@
+"""Listeners for streams of bytes, TCP and Unix, in the open or by TLS, for gateways that read frames from them.
+
+What always holds: what is not taken is not read, so whoever sends faster than the broker writes is slowed down by the
+kernel, and a connection holds no more than a piece and a frame; there are no more connections than allowed, and who
+comes beyond that is closed at once and counted; a client that does not finish its handshake is closed after a while.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headrace.gateways.errors import GatewayError
+from headrace.gateways.gateway import Progress
+from headrace.section_keys import Key, port
+from headrace.security.principal import is_public
+from headrace.serving.server import listening, load_certificate
+from headrace.telemetry.logs import get_logger
+
+PIECE_BYTES: Final = 64 * 1024
+CONNECTIONS: Final = 1_000
+_HANDSHAKE_S: Final = 10.0
+_QUIET_S: Final = 60  # after which the kernel asks whether the other side is still there
+_log = get_logger(__name__)
+
+STREAM_KEYS: Final = (
+    Key("host", str, "Where to listen; another than loopback has to be said to be meant, with insecure or clients.",
+        "127.0.0.1"),
+    port("port", "The TCP port; 0 takes a free one, and without it TCP is not listened to."),
+    Key("unix", str, "The path of a Unix stream socket to listen on."),
+    Key("certificate", str, "A PEM file of a private key and its certificates, to speak TLS on the port."),
+    Key("clients", str, "A PEM file of authorities: only who shows a certificate that they signed is let in (TLS)."),
+    Key("insecure", bool, "Let anybody in who can reach another host than loopback.", False),
+    Key("connections", int, "How many may be open at once.", CONNECTIONS, least=1, most=100_000),
+    Key("idle_s", float, "After how many seconds of silence a connection is closed; 0 is never.", 0.0, least=0),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Where streams come in, and which."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    unix: str = ""
+    certificate: str = ""
+    clients: str = ""
+    connections: int = CONNECTIONS
+    idle_s: float = 0.0
+
+    @classmethod
+    def of(cls, where: str, values: Mapping[str, Any]) -> "StreamSettings":
+        """From the values of `STREAM_KEYS`; raises the first that is wrong."""
+        clients, certificate = values.get("clients") or "", values.get("certificate") or ""
+        if clients and not certificate:
+            raise GatewayError(f"[{where}] clients needs TLS: give a certificate as well")
+        if certificate and values.get("port") is None:
+            raise GatewayError(f"[{where}] certificate is for TLS on a port, and there is none: give port")
+        check_host(where, values, asks=bool(clients))
+        return cls(
+            values["host"], values.get("port"), values.get("unix") or "", certificate, clients,
+            values["connections"], values["idle_s"],
+        )  # fmt: skip
+
+
+def check_host(where: str, values: Mapping[str, Any], *, asks: bool = False) -> None:
+    """Raise, where others than this machine could send and nothing says that this is meant."""
+    if is_public(values["host"]) and not (asks or values["insecure"]):
+        raise GatewayError(
+            f"[{where}] host {values['host']} can be reached from other machines, and nobody has to show who he is: "
+            "allow it with insecure = true, or listen on 127.0.0.1"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One client: what it sends, where answers go, and its address."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    client: str
+    idle_s: float
+
+    async def read(self) -> bytes:
+        """The next piece; nothing at the end of the stream. Raises `TimeoutError` after too long a silence."""
+        if not self.idle_s:
+            return await self.reader.read(PIECE_BYTES)
+        async with asyncio.timeout(self.idle_s):
+            return await self.reader.read(PIECE_BYTES)
+
+
+Serve = Callable[[Connection], Awaitable[None]]
+
+
+class Streams:
+    """Listens, and has each connection served in a task of its own."""
+
+    def __init__(self, settings: StreamSettings, serve: Serve, progress: Progress) -> None:
+        """Take the port and the path; raises one sentence if somebody else has them."""
+        self._settings = settings
+        self._serve = serve
+        self._progress = progress
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+        self._sockets: list[tuple[socket.socket, ssl.SSLContext | None]] = []
+        self.port: int | None = None
+        try:
+            if settings.port is not None:
+                context = _tls(settings) if settings.certificate else None
+                bound = listening(settings.host, settings.port, GatewayError)
+                self.port = int(bound.getsockname()[1])
+                self._sockets.append((bound, context))
+            if settings.unix:
+                self._sockets.append((unix_socket(settings.unix, socket.SOCK_STREAM), None))
+        except BaseException:
+            self.release()
+            raise
+
+    @property
+    def sources(self) -> list[str]:
+        """Where it listens, for people."""
+        found = []
+        if self.port is not None:
+            host = f"[{self._settings.host}]" if ":" in self._settings.host else self._settings.host
+            found.append(f"{'tls' if self._settings.certificate else 'tcp'}://{host}:{self.port}")
+        return found + ([f"unix:{self._settings.unix}"] if self._settings.unix else [])
+
+    async def open(self) -> None:
+        for bound, context in self._sockets:
+            handshake = {"ssl_handshake_timeout": _HANDSHAKE_S} if context else {}
+            make = asyncio.start_unix_server if bound.family == socket.AF_UNIX else asyncio.start_server
+            self._servers.append(
+                await make(self._accept, sock=bound, ssl=context, limit=PIECE_BYTES, backlog=512, **handshake)
+            )
+
+    async def end(self, within_s: float) -> None:
+        """Take no more connections, and give those there are so long to end by themselves."""
+        for server in self._servers:
+            server.close()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=within_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        self.release()
+
+    def release(self) -> None:
+        """Let go of the port and the path."""
+        for bound, _ in self._sockets:
+            bound.close()
+        if self._settings.unix and any(bound.family == socket.AF_UNIX for bound, _ in self._sockets):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._settings.unix)
+        self._sockets.clear()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= self._settings.connections:
+            more = self._progress.more
+            more["connections_refused"] = more.get("connections_refused", 0) + 1
+            _log.debug("connection refused", reason="there are as many as may be", connections=len(self._tasks))
+            writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._run(reader, writer))
+        self._tasks.add(task)
+        self._progress.connections = len(self._tasks)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._progress.connections = len(self._tasks)
+
+    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected: socket.socket = writer.get_extra_info("socket")
+        client = "unix"
+        if connected.family != socket.AF_UNIX:
+            client = str(writer.get_extra_info("peername")[0])
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _QUIET_S)
+        try:
+            await self._serve(Connection(reader, writer, client, self._settings.idle_s))
+            writer.close()
+            async with asyncio.timeout(1.0):
+                await writer.wait_closed()
+        except (OSError, TimeoutError, ssl.SSLError):  # gone, or silent for too long: what it sent whole has been taken
+            pass
+        finally:
+            writer.transport.abort()
+
+
+def unix_socket(path: str, kind: socket.SocketKind) -> socket.socket:
+    """A socket at a path; one that a process left behind when it was killed is replaced."""
+    made = socket.socket(socket.AF_UNIX, kind)
+    try:
+        if _is_left_behind(path, kind):
+            os.unlink(path)
+        made.bind(path)
+        if kind == socket.SOCK_STREAM:
+            made.listen(512)
+    except OSError as error:
+        made.close()
+        reason = error.strerror or str(error)
+        raise GatewayError(f"cannot listen on {path} ({reason}): choose another path for unix") from error
+    return made
+
+
+def _is_left_behind(path: str, kind: socket.SocketKind) -> bool:
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return False
+    except OSError:
+        return False
+    with socket.socket(socket.AF_UNIX, kind) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def _tls(settings: StreamSettings) -> ssl.SSLContext:
+    context = load_certificate(settings.certificate)
+    if settings.clients:
+        try:
+            context.load_verify_locations(settings.clients)
+        except (OSError, ssl.SSLError) as error:
+            reason = getattr(error, "strerror", None) or "it is not PEM"
+            raise GatewayError(
+                f"clients {settings.clients} cannot be read ({reason}): give a PEM file of the authorities that sign "
+                "clients' certificates"
+            ) from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+__all__ = [
+    "CONNECTIONS", "PIECE_BYTES", "STREAM_KEYS", "Connection", "StreamSettings", "Streams", "check_host", "unix_socket",
+]  # fmt: skip
