@@ -1,4 +1,4 @@
-"""Framing: the same frames however the bytes were cut, equal to a plain reading of the whole, bounded whatever comes."""
+"""Framing: the same frames however the bytes were cut, equal to a plain reading, bounded whatever comes."""
 
 from collections.abc import Callable
 
@@ -105,5 +105,5 @@ def test_a_frame_without_an_end_takes_no_more_memory_than_its_limit(name: str) -
     framer.feed({"octets": b"9999999999 ", "octets or lines": b"<13>"}.get(name, b"\x7f"))
     for _ in range(1_000):
         framer.feed(b"x" * 10_000)
-        held = getattr(framer, "_held")
+        held = framer._held  # type: ignore[attr-defined]
         assert len(held) <= LIMIT + 16

@@ -5,8 +5,8 @@
     \\0\\0\\0\\6a line                `LengthFramer`: one, two or four bytes, the greatest first (big-endian)
 
 What always holds: the frames are the same however the bytes were cut on their way; no framer holds more than the limit
-of a frame and a few bytes besides; a frame of more than the limit is cut there, and said to be; and where a count cannot
-be read the framing is lost: the frames before it stand, the reason is said once, and nothing behind it is read.
+of a frame and a few bytes besides; a frame of more than the limit is cut there, and said to be; and where a count
+cannot be read the framing is lost: the frames before it stand, the reason is said once, nothing behind it is read.
 """
 
 import re
@@ -115,8 +115,15 @@ class _CountedFramer:
             return Frames()
         found = Frames()
         self._held += data
+        problem = self._go_through(found)
+        if not problem:
+            return found
+        self._held.clear()
+        return Frames(found.frames, found.cut, problem)
+
+    def _go_through(self, found: Frames) -> str:
         at = 0
-        while at < len(self._held) and not self._problem:
+        while at < len(self._held):
             if self._left:
                 passed = min(self._left, len(self._held) - at)
                 at += passed
@@ -126,11 +133,8 @@ class _CountedFramer:
             if end is None:
                 break
             at = end
-        if self._problem:
-            self._held.clear()
-            return Frames(found.frames, found.cut, self._problem)
         del self._held[:at]
-        return found
+        return self._problem
 
     def finish(self) -> Frames:
         if self._problem or not (self._held or self._left):
@@ -174,8 +178,8 @@ class LengthFramer(_CountedFramer):
 class OctetFramer(_CountedFramer):
     """Frames with a count before them, as RFC 6587 has it.
 
-    With `also_lines`, what begins with no count ends with its line (or with a NUL), and ends of lines between frames are
-    passed over: so a listener need not know how its senders frame, and one sender may do both.
+    With `also_lines`, what begins with no count ends with its line (or with a NUL), and ends of lines between frames
+    are passed over: so a listener need not know how its senders frame, and one sender may do both.
     """
 
     def __init__(self, limit: int, *, also_lines: bool = False) -> None:

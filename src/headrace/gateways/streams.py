@@ -77,7 +77,7 @@ def check_host(where: str, values: Mapping[str, Any], *, asks: bool = False) -> 
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Connection:
     """One client: what it sends, where answers go, and its address."""
 
@@ -85,13 +85,37 @@ class Connection:
     writer: asyncio.StreamWriter
     client: str
     idle_s: float
+    is_cut: bool = False  # by us: nothing more is read, though the client may go on
+    _patience: asyncio.Timeout | None = None
 
     async def read(self) -> bytes:
         """The next piece; nothing at the end of the stream. Raises `TimeoutError` after too long a silence."""
-        if not self.idle_s:
-            return await self.reader.read(PIECE_BYTES)
-        async with asyncio.timeout(self.idle_s):
-            return await self.reader.read(PIECE_BYTES)
+        if self.is_cut:
+            return b""
+        try:
+            async with asyncio.timeout(self.idle_s or None) as self._patience:
+                return await self.reader.read(PIECE_BYTES)
+        except TimeoutError:
+            if not self._is_ended_by_us():
+                raise
+            return b""
+        finally:
+            self._patience = None
+
+    def _is_ended_by_us(self) -> bool:
+        return self.is_cut
+
+    async def send(self, data: bytes) -> None:
+        """Wait until the client has taken most of it; raises `TimeoutError` after too long."""
+        self.writer.write(data)
+        async with asyncio.timeout(self.idle_s or None):
+            await self.writer.drain()
+
+    def cut(self) -> None:
+        """Read no more."""
+        self.is_cut = True
+        if self._patience is not None:
+            self._patience.reschedule(0.0)
 
 
 Serve = Callable[[Connection], Awaitable[None]]
@@ -106,6 +130,7 @@ class Streams:
         self._serve = serve
         self._progress = progress
         self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._sockets: list[tuple[socket.socket, ssl.SSLContext | None]] = []
         self.port: int | None = None
@@ -132,16 +157,29 @@ class Streams:
 
     async def open(self) -> None:
         for bound, context in self._sockets:
-            handshake = {"ssl_handshake_timeout": _HANDSHAKE_S} if context else {}
-            make = asyncio.start_unix_server if bound.family == socket.AF_UNIX else asyncio.start_server
-            self._servers.append(
-                await make(self._accept, sock=bound, ssl=context, limit=PIECE_BYTES, backlog=512, **handshake)
-            )
+            patience_s = _HANDSHAKE_S if context else None
+            if bound.family == socket.AF_UNIX:
+                made = await asyncio.start_unix_server(self._accept, sock=bound, limit=PIECE_BYTES, backlog=512)
+            else:
+                made = await asyncio.start_server(
+                    self._accept,
+                    sock=bound,
+                    ssl=context,
+                    limit=PIECE_BYTES,
+                    backlog=512,
+                    ssl_handshake_timeout=patience_s,
+                )
+            self._servers.append(made)
 
-    async def end(self, within_s: float) -> None:
-        """Take no more connections, and give those there are so long to end by themselves."""
+    def stop_reading(self) -> None:
+        """Take no more connections, and no more of those there are."""
         for server in self._servers:
             server.close()
+        for connection in self._connections:
+            connection.cut()
+
+    async def end(self, within_s: float) -> None:
+        """Give connections so long to end by themselves, and let go of the port."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=within_s)
             for task in late:
@@ -181,14 +219,17 @@ class Streams:
             client = str(writer.get_extra_info("peername")[0])
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _QUIET_S)
+        connection = Connection(reader, writer, client, self._settings.idle_s)
+        self._connections.add(connection)
         try:
-            await self._serve(Connection(reader, writer, client, self._settings.idle_s))
+            await self._serve(connection)
             writer.close()
             async with asyncio.timeout(1.0):
                 await writer.wait_closed()
         except (OSError, TimeoutError, ssl.SSLError):  # gone, or silent for too long: what it sent whole has been taken
             pass
         finally:
+            self._connections.discard(connection)
             writer.transport.abort()
 
 

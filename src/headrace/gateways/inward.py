@@ -1,0 +1,98 @@
+"""What gateways into topics are told alike, and the inlet that is made of it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from threading import Event
+from typing import Any, Final
+
+from headrace.client.address import Address
+from headrace.client.admin import ensure_topic
+from headrace.client.cluster import Cluster
+from headrace.gateways.gateway import Overload, Progress
+from headrace.gateways.inlet import LIMIT_BYTES, Inlet
+from headrace.gateways.writing import Appending, Lot, Placed, Writing
+from headrace.records import Codec
+from headrace.section_keys import Key
+
+_MEBIBYTE: Final = 1024 * 1024
+_LOOK_EVERY_S: Final = 0.05
+_WRITE_WITHIN_S, _WRITE_WITHIN_AWAY_S = 5.0, 0.3
+
+
+def inward_keys(overload: Overload = Overload.BLOCK) -> tuple[Key, ...]:
+    """Of every gateway into topics; what it does by default about too many records is its own."""
+    return (
+        Key(
+            "overload",
+            str,
+            "What happens when records come faster than the broker takes them: block (whoever sends waits), "
+            "drop-newest, drop-oldest, or fail.",
+            overload.value,
+            choices=tuple(each.value for each in Overload),
+        ),
+        Key(
+            "buffer_mb",
+            int,
+            "How many MiB of records may wait for the broker.",
+            LIMIT_BYTES // _MEBIBYTE,
+            least=1,
+            most=16 * 1024,
+        ),
+        Key(
+            "compression",
+            str,
+            "How batches are compressed.",
+            "none",
+            choices=tuple(codec.name.lower() for codec in Codec),
+        ),
+    )
+
+
+def inlet_of(
+    name: str, values: Mapping[str, Any], topics: Sequence[str], bootstrap: Sequence[Address], progress: Progress
+) -> Inlet:
+    """The inlet that the values of `inward_keys` ask for; topics that are not there are made before it writes."""
+    codec = Codec.named(values["compression"])
+
+    def begin(cluster: Cluster) -> Writing:
+        for topic in topics:
+            ensure_topic(cluster, topic)
+        return Appending(codec)
+
+    return Inlet(
+        bootstrap,
+        name,
+        progress,
+        limit_bytes=values["buffer_mb"] * _MEBIBYTE,
+        overload=Overload(values["overload"]),
+        codec=codec,
+        open_writing=begin,
+    )
+
+
+async def accepted(inlet: Inlet, lot: Lot) -> "Future[list[Placed]]":
+    """Wait for room, and hand records over; what is answered is done when they are durable."""
+    while (found := inlet.offer(lot)) is None:
+        await inlet.room()
+    return found
+
+
+async def durable(future: "Future[list[Placed]]") -> list[Placed]:
+    """Wait until records are; whoever waits may be cancelled, the records are not."""
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+async def stopped(stopping: Event) -> None:
+    """Wait on an event loop until somebody outside says that it is time."""
+    while not stopping.is_set():  # noqa: ASYNC110 - it is set by another thread
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def close(inlet: Inlet, progress: Progress) -> None:
+    """Write what waits; where the broker is away there is little to wait for."""
+    within_s = _WRITE_WITHIN_AWAY_S if progress.waiting else _WRITE_WITHIN_S
+    await asyncio.get_running_loop().run_in_executor(None, inlet.close, within_s)
+
+
+__all__ = ["accepted", "close", "durable", "inlet_of", "inward_keys", "stopped"]
