@@ -27,6 +27,7 @@ SECTION: Final = "gateways"
 # Where the kind of each name is; it is loaded when it is asked for, because some bring large packages.
 _FOLDERS: Final = {
     "file": "files",
+    "lines": "lines",
 }
 KINDS: Final = tuple(_FOLDERS)
 KIND_KEY: Final = Key("kind", str, "What it is.", is_needed=True, choices=KINDS)

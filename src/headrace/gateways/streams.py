@@ -28,17 +28,20 @@ _HANDSHAKE_S: Final = 10.0
 _QUIET_S: Final = 60  # after which the kernel asks whether the other side is still there
 _log = get_logger(__name__)
 
-STREAM_KEYS: Final = (
-    Key("host", str, "Where to listen; another than loopback has to be said to be meant, with insecure or clients.",
-        "127.0.0.1"),
-    port("port", "The TCP port; 0 takes a free one, and without it TCP is not listened to."),
-    Key("unix", str, "The path of a Unix stream socket to listen on."),
-    Key("certificate", str, "A PEM file of a private key and its certificates, to speak TLS on the port."),
-    Key("clients", str, "A PEM file of authorities: only who shows a certificate that they signed is let in (TLS)."),
-    Key("insecure", bool, "Let anybody in who can reach another host than loopback.", False),
-    Key("connections", int, "How many may be open at once.", CONNECTIONS, least=1, most=100_000),
-    Key("idle_s", float, "After how many seconds of silence a connection is closed; 0 is never.", 0.0, least=0),
-)  # fmt: skip
+
+def stream_keys(default_port: int) -> tuple[Key, ...]:
+    """Of a gateway that listens for streams; without a path it takes a port, by default this one."""
+    return (
+        Key("host", str, "Where to listen; another than loopback has to be said to be meant, with insecure or clients.",
+            "127.0.0.1"),
+        port("port", f"The TCP port, {default_port} if neither it nor unix is given; 0 takes a free one."),
+        Key("unix", str, "The path of a Unix stream socket to listen on."),
+        Key("certificate", str, "A PEM file of a private key and its certificates, to speak TLS on the port."),
+        Key("clients", str, "A PEM file of authorities: only who has a certificate that they signed is let in (TLS)."),
+        Key("insecure", bool, "Let anybody in who can reach another host than loopback.", False),
+        Key("connections", int, "How many may be open at once.", CONNECTIONS, least=1, most=100_000),
+        Key("idle_s", float, "After how many seconds of silence a connection is closed; 0 is never.", 0.0, least=0),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class StreamSettings:
 
     @classmethod
     def of(cls, where: str, values: Mapping[str, Any]) -> "StreamSettings":
-        """From the values of `STREAM_KEYS`; raises the first that is wrong."""
+        """From the values of `stream_keys`; raises the first that is wrong."""
         clients, certificate = values.get("clients") or "", values.get("certificate") or ""
         if clients and not certificate:
             raise GatewayError(f"[{where}] clients needs TLS: give a certificate as well")
@@ -281,5 +284,5 @@ def _tls(settings: StreamSettings) -> ssl.SSLContext:
 
 
 __all__ = [
-    "CONNECTIONS", "PIECE_BYTES", "STREAM_KEYS", "Connection", "StreamSettings", "Streams", "check_host", "unix_socket",
+    "CONNECTIONS", "PIECE_BYTES", "Connection", "StreamSettings", "Streams", "check_host", "stream_keys", "unix_socket",
 ]  # fmt: skip

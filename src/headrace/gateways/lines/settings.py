@@ -9,7 +9,7 @@ from typing import Any, Final
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.framing import LENGTHS, DelimiterFramer, Framer, LengthFramer, OctetFramer
 from headrace.gateways.inward import inward_keys
-from headrace.gateways.streams import STREAM_KEYS, StreamSettings
+from headrace.gateways.streams import StreamSettings, stream_keys
 from headrace.model import check_topic_name
 from headrace.section_keys import Key
 
@@ -45,12 +45,12 @@ class Keyed(StrEnum):
 
 LINES_KEYS: Final = (
     Key("topic", str, "Where lines go; by default a topic with the gateway's name.", check=check_topic_name),
-    *STREAM_KEYS,
+    *stream_keys(DEFAULT_PORT),
     Key("framing", str, "How records are told apart: a delimiter, octets (a count in digits and a space before each, "
         "as RFC 6587 has it), or length (a binary length before each).", Framing.DELIMITER.value,
         choices=tuple(each.value for each in Framing)),
     Key("delimiter", str, r"What ends a record; \n, \r, \t, \0, \\ and \xHH stand for what they do in Python. Before "
-        r"\n, a \r goes as well.", "\n"),
+        r"\n, a \r goes as well.", r"\n"),
     Key("length_bytes", int, "How many bytes a length has: 1, 2 or 4, the greatest first.", 4),
     Key("max_line", int, "How many bytes of a record are kept; the rest is cut, and counted. With ack it is refused.",
         LINE_BYTES, least=1, most=16 * 1024 * 1024),
