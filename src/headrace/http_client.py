@@ -1,17 +1,20 @@
 """The one HTTP client: a server, and connections to it that are kept open for as long as they serve.
 
 What always holds: no redirect is followed (it could carry a password to another host); a request has a time-out; TLS is
-checked against the machine's certificates or a CA file; and an error names the host alone, for a path or a query may
-hold a token. urllib3 is loaded with the first request, so that who sends none does not wait for it.
+checked against the machine's certificates or a CA file; a connection is made to an address that was checked, where not
+all are allowed (`reach.py`); and an error names the host alone, for a path or a query may hold a token. urllib3 is
+loaded with the first request, so that who sends none does not wait for it.
 """
 
 import base64
+import contextlib
 import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from headrace.errors import HeadraceError
+from headrace.reach import EVERYWHERE, Reach
 
 if TYPE_CHECKING:
     import urllib3
@@ -34,11 +37,19 @@ class NoAnswer(HttpError):
         self.reason = reason
 
 
+class AddressRefused(HttpError):
+    """The host is at an address that requests may not go to, which the text does not tell: it is nobody's business."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"{host} is at an address that is not public: to allow it, name its network in allow_private")
+
+
 class Answer(NamedTuple):
     """What a server answered."""
 
     status: int
     body: bytes
+    retry_after: str = ""  # the header, as it came
 
     @property
     def is_success(self) -> bool:
@@ -58,8 +69,14 @@ class HttpServer:
         ca_file: str | None = None,
         connections: int = 1,
         uses_proxies: bool = False,
+        reach: Reach = EVERYWHERE,
+        is_over_in_time: bool = False,
     ) -> None:
-        """So many connections are kept open; `uses_proxies` means those that the environment names."""
+        """So many connections are kept open; `uses_proxies` means those that the environment names.
+
+        The time-out is of each wait, or with `is_over_in_time` of a request as a whole. A proxy would connect for us,
+        so with one there is no `reach`.
+        """
         parts, port = _split(url)
         self.host = parts.hostname or ""
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -71,6 +88,8 @@ class HttpServer:
         self._connections = connections
         self._trust = _trust(ca_file) if parts.scheme == "https" else None
         self._proxy = _proxy_for(parts.scheme, self.host) if uses_proxies else None
+        self._reach = reach
+        self._is_over_in_time = is_over_in_time
         self._pool: urllib3.PoolManager | None = None
         self._has_answered = False
 
@@ -83,21 +102,22 @@ class HttpServer:
         *,
         most_bytes: int | None = None,
     ) -> Answer:
-        """One request; of the answer's body no more than `most_bytes` are read. Raises `NoAnswer`.
+        """One request; of the answer's body no more than `most_bytes` are read. Raises `NoAnswer`, `AddressRefused`.
 
         A server may close a connection just when it is used again: then the request is sent once more.
         """
         from urllib3.exceptions import HTTPError, ProtocolError
 
         try:
-            try:
-                return self._ask(method, path, body, headers or {}, most_bytes)
-            except ProtocolError:
-                if not self._has_answered:
-                    raise
-                self.close()
-                return self._ask(method, path, body, headers or {}, most_bytes)
-        except HTTPError as error:
+            with self._in_time():
+                try:
+                    return self._ask(method, path, body, headers or {}, most_bytes)
+                except ProtocolError:
+                    if not self._has_answered:
+                        raise
+                    self.close()
+                    return self._ask(method, path, body, headers or {}, most_bytes)
+        except (HTTPError, TimeoutError) as error:
             self.close()
             raise NoAnswer(self.host, _reason_of(error)) from error
 
@@ -131,14 +151,25 @@ class HttpServer:
             else:
                 response.close()
         self._has_answered = True
-        return Answer(response.status, data)
+        return Answer(response.status, data, response.headers.get("Retry-After", ""))
+
+    def _in_time(self) -> contextlib.AbstractContextManager[None]:
+        if not self._is_over_in_time:
+            return contextlib.nullcontext()
+        from headrace.http_connections import over_within
+
+        return over_within(self._timeout_s)
 
     def _make_pool(self) -> "urllib3.PoolManager":
         import urllib3
 
         options: dict[str, Any] = {"num_pools": 1, "maxsize": self._connections, "ssl_context": self._trust}
-        if self._proxy is None:
+        if self._proxy is None and self._reach == EVERYWHERE and not self._is_over_in_time:
             return urllib3.PoolManager(**options)
+        if self._proxy is None:
+            from headrace.http_connections import pool_manager
+
+            return pool_manager(self._reach, **options)
         parts, _ = _split(self._proxy)
         authorization = _authorization_in(parts)
         headers = {"Proxy-Authorization": authorization} if authorization else None
@@ -155,6 +186,11 @@ def _split(url: str) -> tuple[SplitResult, int | None]:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidServer("must begin with http:// or https:// and name a host: write http://HOST:PORT/…")
     return parts, port
+
+
+def host_in(url: str) -> str:
+    """The host that a URL names; raises `InvalidServer`."""
+    return _split(url)[0].hostname or ""
 
 
 def basic_authorization(user: str, password: str) -> str:

@@ -2,13 +2,15 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from headrace.http_client import Answer, HttpServer, InvalidServer, NoAnswer
-from headrace.stores.webhook.sender import Sender
+from headrace.reach import Reach
+from headrace.stores.webhook.sender import Sender, WebhookFailed
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -143,3 +145,86 @@ def test_a_receiver_of_records_may_answer_at_any_length() -> None:
     with peer([endless]) as there:
         Sender(f"http://127.0.0.1:{there.port}/").post({"n": 1}, "key")
     assert len(there.heard) == 1
+
+
+# --- where requests may go
+
+
+def test_a_name_that_leads_to_this_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        leads_to(monkeypatch, [["127.0.0.1"]], port)
+        with pytest.raises(WebhookFailed, match=r"^hooks\.example is at an address that is not public: to allow it"):
+            Sender(f"http://hooks.example:{port}/geheim").post({"n": 1}, "key")
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name server answers with another address each time it is asked: one look-up for each connection."""
+    with peer([OK]) as there:
+        asked = leads_to(monkeypatch, [["127.0.0.1"], ["10.9.9.9"]], there.port)
+        Sender(f"http://hooks.example:{there.port}/", reach=Reach.parse(["127.0.0.1"])).post({"n": 1}, "key")
+        assert asked == ["hooks.example"]
+    assert b"Host: hooks.example:" in there.heard[0][0]
+
+
+def test_of_several_addresses_only_those_that_are_allowed_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with peer([OK]) as there:
+        leads_to(monkeypatch, [["169.254.169.254", "10.0.0.1", "127.0.0.1"]], there.port)
+        Sender(f"http://hooks.example:{there.port}/", reach=Reach.parse(["127.0.0.1"])).post({"n": 1}, "key")
+
+
+def test_a_redirect_to_a_private_address_is_not_followed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as inner:
+        place = f"http://127.0.0.1:{inner.getsockname()[1]}/latest/meta-data".encode()
+        moved = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: " + place + b"\r\nContent-Length: 0\r\n\r\n"
+        with peer([moved]) as there, pytest.raises(WebhookFailed, match="status 307"):
+            Sender(f"http://127.0.0.1:{there.port}/").post({"n": 1}, "key")
+        inner.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            inner.accept()
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "127.1"])
+def test_figures_that_can_be_misread_are_refused(host: str) -> None:
+    with pytest.raises(InvalidServer, match="four decimal numbers"):
+        Sender(f"http://{host}/")
+
+
+def test_an_answer_that_drips_is_over_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stopped = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\n")
+                while not stopped.wait(0.02):
+                    try:
+                        connection.sendall(b"X-A: 1\r\n")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(WebhookFailed, match="timed out"):
+            Sender(f"http://127.0.0.1:{listener.getsockname()[1]}/", timeout_s=0.3).post({"n": 1}, "key")
+        assert time.monotonic() - began < 2
+        stopped.set()
+        thread.join()
+
+
+def leads_to(monkeypatch: pytest.MonkeyPatch, answers: list[list[str]], port: int) -> list[str]:
+    """Have a name lead to these addresses, each look-up to the next list; which names were asked for."""
+    asked: list[str] = []
+
+    def getaddrinfo(host: str, *_: object, **__: object) -> list[object]:
+        asked.append(host)
+        found = answers[min(len(asked), len(answers)) - 1]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return asked

@@ -21,7 +21,7 @@ from headrace.http_client import InvalidServer
 from headrace.stores.compacted_topic import CompactedTopic
 from headrace.stores.derived import ChangeBatch, Place, RowChange
 from headrace.stores.errors import InvalidConnectSetting, RowRefused, SinkError, SinkUnavailable
-from headrace.stores.webhook.sender import Sender, WebhookFailed, WebhookRefused
+from headrace.stores.webhook.sender import Sender, WebhookFailed, WebhookRefused, own_reach
 
 TOPIC: Final = "headrace-sync-places"
 
@@ -132,12 +132,17 @@ def webhook(
     headers: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
     connections: int = 8,
+    allow_private: Sequence[str] = (),
 ) -> WebhookSink:
-    """A sink that posts each change to a URL; `bootstrap` is filled in by whoever runs it."""
+    """A sink that posts each change to a URL; `bootstrap` is filled in by whoever runs it.
+
+    A name that leads to a private address is refused, unless `allow_private` has its network.
+    """
     if not 1 <= connections <= 64:
         raise InvalidConnectSetting("connections", connections, "choose 1 to 64")
     try:
-        sender = Sender(url, secret, timeout_s=timeout_s, headers=headers, connections=connections)
+        reach = own_reach(url, allow_private)
+        sender = Sender(url, secret, reach=reach, timeout_s=timeout_s, headers=headers, connections=connections)
     except InvalidServer as error:
         raise InvalidConnectSetting("url", "…", f"it {error}") from None
 

@@ -9,7 +9,7 @@ import heapq
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from time import monotonic
@@ -20,7 +20,7 @@ from headrace.pipelines.errors import PipelineError
 from headrace.pipelines.sink.effects.ledger import DONE, FAILED, Ledger, Pending, Result
 from headrace.retry import Backoff
 from headrace.stores.errors import SinkMisconfigured
-from headrace.stores.webhook.sender import Sender, WebhookRefused
+from headrace.stores.webhook.sender import Sender, WebhookRefused, own_reach
 
 _log = logging.getLogger(__name__)
 _PAGE = 1000
@@ -140,13 +140,15 @@ class Webhook:
     """POSTs to `url`. With a secret, `X-Headrace-Signature: sha256=…` is the HMAC of the body.
 
     A 2xx answer is success, a 4xx that will not change is `Refused`, everything else is tried again. Errors name the
-    host only: a path or a query may hold a token.
+    host only: a path or a query may hold a token. A name that leads to a private address is refused, unless
+    `allow_private` has its network.
     """
 
     url: str = field(repr=False)
     secret: str | None = field(default=None, repr=False)
     timeout_s: float = 30.0
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    allow_private: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._sender()
@@ -163,7 +165,8 @@ class Webhook:
 
     def _sender(self) -> Sender:
         try:
-            return Sender(self.url, self.secret, timeout_s=self.timeout_s, headers=self.headers)
+            reach = own_reach(self.url, self.allow_private)
+            return Sender(self.url, self.secret, reach=reach, timeout_s=self.timeout_s, headers=self.headers)
         except InvalidServer as error:
             raise SinkMisconfigured(f"a webhook's URL {error}") from None
 
@@ -176,7 +179,12 @@ def _header(key: str) -> str:
 
 
 def webhook(
-    url: str, secret: str | None = None, *, timeout_s: float = 30.0, headers: Mapping[str, str] | None = None
+    url: str,
+    secret: str | None = None,
+    *,
+    timeout_s: float = 30.0,
+    headers: Mapping[str, str] | None = None,
+    allow_private: Sequence[str] = (),
 ) -> Webhook:
     """A sender for `outbox(send=…)`."""
-    return Webhook(url, secret, timeout_s, dict(headers or {}))
+    return Webhook(url, secret, timeout_s, dict(headers or {}), tuple(allow_private))
