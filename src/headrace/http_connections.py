@@ -148,5 +148,6 @@ def pool_manager(reach: Reach, **options: Any) -> urllib3.PoolManager:
     if context is not None:
         context.sslsocket_class = TlsSocket
     made = urllib3.PoolManager(**options)
-    made.pool_classes_by_scheme = {"http": partial(_Pool, reach=reach), "https": partial(_TlsPool, reach=reach)}
+    pools: Any = {"http": partial(_Pool, reach=reach), "https": partial(_TlsPool, reach=reach)}
+    made.pool_classes_by_scheme = pools
     return made

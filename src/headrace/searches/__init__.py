@@ -8,7 +8,7 @@
     live_hits.py            hits as they come, for browsers
     digests.py  letter.py   when an owner gets a mail, and what it says (pure)
     mail_settings.py        `[mail.NAME]` of headrace.toml, checked
-    mail.py  smtp.py        hits gathered into digests, and sent through the outbox
+    mail.py  postman.py     hits gathered into digests, and sent through the outbox
 
 What always holds: a hit and the place behind its document are committed together; a document is held against the
 queries that stand when it is read, and every hit names the offset up to which queries were read; what was matched

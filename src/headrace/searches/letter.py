@@ -6,33 +6,12 @@ What always holds: what a hit holds can break neither the headers nor the page: 
 import html
 from collections.abc import Callable
 from datetime import UTC, datetime
-from email.errors import MessageError
-from email.headerregistry import Address
 from email.message import EmailMessage
 from email.utils import format_datetime
 from itertools import groupby
-from typing import Final
 
-from headrace.errors import HeadraceError
 from headrace.searches.digests import Digest, Shown
 from headrace.searches.hits import Piece
-
-_LONGEST: Final = 320  # of an address
-
-
-class InvalidAddress(HeadraceError):
-    """A text that is no address for mail."""
-
-
-def check_address(text: str, what: str) -> str:
-    """An address that a mail can go to: `ann@example.org`."""
-    try:
-        found = Address(addr_spec=text) if text.isprintable() and len(text) <= _LONGEST else None
-    except (ValueError, LookupError, MessageError):  # whatever a parser of addresses raises
-        found = None
-    if found is None or not found.username or not found.domain or " " in text:
-        raise InvalidAddress(f"{what} is {text[:80]!r}, which is no address: write one such as ann@example.org")
-    return text
 
 
 def letter(digest: Digest, name: str, sender: str, to: str) -> EmailMessage:

@@ -38,12 +38,12 @@ from headrace.reporting import Show, run_reported
 from headrace.retry import Backoff
 from headrace.searches.digests import Digest, Waiting
 from headrace.searches.hits import read_hit
-from headrace.searches.letter import InvalidAddress, check_address
 from headrace.searches.mail_settings import MailSettings
-from headrace.searches.smtp import Postman, Stopped
+from headrace.searches.postman import Postman, Stopped
 from headrace.status import FAILED, RUNNING, SEARCHES, STOPPED, WAITING, Status
 from headrace.stores.batch import Numbered, Target
 from headrace.stores.compacted_topic import CompactedTopic
+from headrace.stores.mail.sender import InvalidAddress, check_address
 
 STATES: Final = "__headrace_search_mail"
 _OPTIONS: Final = FetchOptions(max_wait_ms=200, committed=True)

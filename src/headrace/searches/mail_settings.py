@@ -12,33 +12,17 @@ addresses = { ann = "ann@example.org" }
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from headrace.durations import positive
 from headrace.model import check_topic_name
 from headrace.searches.digests import Pace
-from headrace.searches.letter import check_address
 from headrace.searches.settings import SearchError
-from headrace.secret_files import ExposedSecret, check_private
-from headrace.security.principal import is_public
+from headrace.stores.mail.sender import check_address
+from headrace.stores.mail.server import InvalidMailServer, MailServer, mail_server
 
 SECTION: Final = "mail"
-SECURITY: Final = ("starttls", "tls", "none")
-_PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 _MOST_SHOWN: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class MailServer:
-    """Where mails are handed in."""
-
-    host: str
-    port: int
-    security: str = "starttls"
-    user: str = ""
-    password: str = field(default="", repr=False)
-    timeout_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +82,18 @@ def from_section(name: str, section: Mapping[str, Any]) -> MailSettings:
 
 
 def _server(where: str, section: Mapping[str, Any]) -> MailServer:
-    host, security = section["server"], section.get("security") or "starttls"
-    if security not in SECURITY:
-        raise SearchError(f"{where} security is {security!r}: choose among {', '.join(SECURITY)}")
-    user, password = section.get("user") or "", section.get("password") or ""
-    if path := section.get("password_file"):
-        if password:
-            raise SearchError(f"{where} has a password and a password_file: write one of them")
-        password = _secret(path)
-    if bool(user) != bool(password):
-        raise SearchError(f"{where} has {'no password' if user else 'a password and no user'}: write both or neither")
-    if user and security == "none" and is_public(host):
-        raise SearchError(f"{where} would send its password to {host} in the clear: choose security starttls or tls")
-    return MailServer(host, section.get("port") or _PORTS[security], security, user, password)
-
-
-def _secret(path: str) -> str:
-    check_private(path, "the password of the mail server")
     try:
-        return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError):
-        raise ExposedSecret(f"the password of the mail server {path} cannot be read: check it") from None
+        return mail_server(
+            section["server"],
+            security=section.get("security") or "starttls",
+            port=section.get("port"),
+            user=section.get("user") or "",
+            password=section.get("password") or "",
+            password_file=section.get("password_file") or "",
+            ca_file=section.get("ca_file") or "",
+        )
+    except InvalidMailServer as error:
+        raise SearchError(f"{where} {error}") from None
 
 
 def _no_text(where: str, owner: str) -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from headrace.searches.digests import DAY_MS, Digest, Pace, Shown, Waiting
 from headrace.searches.hits import Piece, SearchHit
-from headrace.searches.letter import InvalidAddress, check_address, letter
+from headrace.searches.letter import letter
+from headrace.stores.mail.sender import InvalidAddress, check_address
 
 BEGIN = 1_790_000_000_000
 

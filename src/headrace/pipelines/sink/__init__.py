@@ -16,21 +16,23 @@ from typing import TYPE_CHECKING
 from headrace.extras import export_lazily
 
 if TYPE_CHECKING:
-    from headrace.pipelines.sink.effects import Refused, Webhook, outbox, webhook
+    from headrace.pipelines.sink.effects import Email, Refused, Webhook, email, outbox, webhook
     from headrace.pipelines.sink.tables import delta, duckdb, parquet, postgres, read_parquet_sink, sqlite
 
 _HOMES = {
-    **dict.fromkeys(("Refused", "Webhook", "outbox", "webhook"), "headrace.pipelines.sink.effects"),
+    **dict.fromkeys(("Email", "Refused", "Webhook", "email", "outbox", "webhook"), "headrace.pipelines.sink.effects"),
     **dict.fromkeys(
         ("delta", "duckdb", "parquet", "postgres", "read_parquet_sink", "sqlite"), "headrace.pipelines.sink.tables"
     ),
 }
 
 __all__ = [
+    "Email",
     "Refused",
     "Webhook",
     "delta",
     "duckdb",
+    "email",
     "outbox",
     "parquet",
     "postgres",

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from headrace.model import check_topic_name
 from headrace.searches.digests import Pace
-from headrace.searches.mail_settings import SECTION, SECURITY, from_section
+from headrace.searches.mail_settings import SECTION, from_section
 from headrace.section_keys import Complaint, Key, complaints
 from headrace.stack.kind import Kind, Member, Section, Stack, members_by_section
 from headrace.stack.kinds.topics import needs
+from headrace.stores.mail.server import SECURITY
 
 
 def _check(section: Section) -> Iterable[Complaint]:
@@ -42,6 +43,7 @@ KIND = Kind(
         Key("user", str, "Who logs in, if the server asks."),
         Key("password", str, "The password, best as ${VARIABLE}.", is_secret=True),
         Key("password_file", str, "A file with the password, in place of it; others must not be able to read it."),
+        Key("ca_file", str, "A PEM file of certificates to believe the server by, in place of the machine's."),
         Key("addresses", dict, "The address of each owner of queries."),
         Key("addresses_topic", str, "A compacted topic with more: the key is the owner, the value the address.",
             check=check_topic_name),

@@ -12,7 +12,8 @@ idempotence key that the user names. Then they are sent, and what was done is re
 - A sending that fails is tried again with growing pauses; after `attempts` the record is `failed`, with its error in
   the table, in `failed()` and a line in the log; `retry_failed()` sends them again with the next batch.
 
-`ledger.py` is the table, `delivery.py` the sending, `sink.py` the whole.
+`ledger.py` is the table, `delivery.py` the sending, with webhooks as one sender and `mail.py` as another; `sink.py` is
+the whole.
 """
 
 from typing import TYPE_CHECKING
@@ -22,15 +23,17 @@ from headrace.extras import export_lazily
 if TYPE_CHECKING:
     from headrace.pipelines.sink.effects.delivery import Refused, Webhook, webhook
     from headrace.pipelines.sink.effects.ledger import FailedRecord
+    from headrace.pipelines.sink.effects.mail import Email, email
     from headrace.pipelines.sink.effects.sink import Outbox, outbox
 
 # Loaded when first asked for: the table and the sending need no Spark, and have other users.
 _HOMES = {
     **dict.fromkeys(("Refused", "Webhook", "webhook"), "headrace.pipelines.sink.effects.delivery"),
+    **dict.fromkeys(("Email", "email"), "headrace.pipelines.sink.effects.mail"),
     "FailedRecord": "headrace.pipelines.sink.effects.ledger",
     **dict.fromkeys(("Outbox", "outbox"), "headrace.pipelines.sink.effects.sink"),
 }
 
-__all__ = ["FailedRecord", "Outbox", "Refused", "Webhook", "outbox", "webhook"]
+__all__ = ["Email", "FailedRecord", "Outbox", "Refused", "Webhook", "email", "outbox", "webhook"]
 
 __getattr__, __dir__ = export_lazily(__name__, _HOMES)
