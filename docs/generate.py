@@ -25,7 +25,7 @@ from headrace.cli.main import cli
 from headrace.dashboard import metrics as dashboard_metrics
 from headrace.pipelines import drain, job, live, session, topic
 from headrace.pipelines.columns.decoders import option_names
-from headrace.pipelines.sink import delta, duckdb, outbox, parquet, postgres, sqlite, webhook
+from headrace.pipelines.sink import delta, duckdb, email, outbox, parquet, postgres, sqlite, webhook
 from headrace.pipelines.sink.topic import options as sink_options
 from headrace.pipelines.source import columns as source_columns
 from headrace.pipelines.source import options as source_options
@@ -232,6 +232,20 @@ PARAMETERS: dict[Callable[..., Any], Mapping[str, str]] = {
         "secret": "Signs the body: X-Headrace-Signature: sha256=HMAC.",
         "timeout_s": "How long to wait for an answer.",
         "headers": "Further headers.",
+        "allow_private": "Networks that the URL's name may lead to though they are not public: `10.1.0.0/16`, or `any`.",
+    },
+    email: {
+        "server": "The host that takes mails in.",
+        "sender": "The address that mails are from.",
+        "to": "One address, or several with commas between them. In each part `{column}` stands for a column's value, "
+        "and a part may be a function of the record instead.",
+        "subject": "The subject.",
+        "text": "The words, as plain text.",
+        "html": "The same as a page; values are escaped.",
+        "headers": "Further headers, such as `Reply-To`.",
+        "name": "Tells mails of several kinds about one key apart, if their subjects do not.",
+        "connection": "How the server is reached: `security` (`starttls`, the default, `tls`, `none`), `port`, `user`, "
+        "`password` or `password_file`, `ca_file`, `timeout_s`.",
     },
 }
 

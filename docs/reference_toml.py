@@ -111,6 +111,7 @@ SINK: Mapping[str, str] = {
     "secret": "Signs each request.",
     "headers": "Further headers.",
     "connections": "How many requests at once.",
+    "allow_private": "Networks that the URL's name may lead to though they are not public: `10.1.0.0/16`, or `any`.",
 }  # fmt: skip
 MISSING_MEANING = "(nobody has said yet)"  # a test fails on it
 _DATABASES = (
