@@ -232,7 +232,7 @@ PARAMETERS: dict[Callable[..., Any], Mapping[str, str]] = {
         "secret": "Signs the body: X-Headrace-Signature: sha256=HMAC.",
         "timeout_s": "How long to wait for an answer.",
         "headers": "Further headers.",
-        "allow_private": "Networks that the URL's name may lead to though they are not public: `10.1.0.0/16`, or `any`.",
+        "allow_private": "Networks that the URL may lead to though they are not public: `10.1.0.0/16`, or `any`.",
     },
     email: {
         "server": "The host that takes mails in.",
