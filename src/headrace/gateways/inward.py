@@ -1,6 +1,7 @@
 """What gateways into topics are told alike, and the inlet that is made of it."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from threading import Event
@@ -9,8 +10,10 @@ from typing import Any, Final
 from headrace.client.address import Address
 from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
+from headrace.connect.delivery import Entry
+from headrace.errors import HeadraceError
 from headrace.gateways.gateway import Overload, Progress
-from headrace.gateways.inlet import LIMIT_BYTES, Inlet
+from headrace.gateways.inlet import LIMIT_BYTES, Dropped, Inlet, Overloaded
 from headrace.gateways.writing import Appending, Lot, Placed, Writing
 from headrace.records import Codec
 from headrace.section_keys import Key
@@ -83,6 +86,52 @@ async def durable(future: "Future[list[Placed]]") -> list[Placed]:
     return await asyncio.shield(asyncio.wrap_future(future))
 
 
+class Handing:
+    """Records of one client on their way into a topic, from an event loop."""
+
+    def __init__(self, inlet: Inlet, topic: str) -> None:
+        self._inlet = inlet
+        self._topic = topic
+        self._last: Future[list[Placed]] | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was handed over is written, or failed."""
+        return self._last is None or self._last.done()
+
+    async def settled(self) -> None:
+        """Wait until it is."""
+        if self._last is not None:
+            with contextlib.suppress(HeadraceError):
+                await durable(self._last)
+
+    async def hand_over(self, entries: Sequence[Entry]) -> "Future[list[Placed]]":
+        """Raises `Overloaded` and `Stopped`."""
+        try:
+            self._last = await accepted(self._inlet, Lot(self._topic, entries))
+        except Overloaded:
+            self._inlet.progress.dropped += len(entries)
+            raise
+        return self._last
+
+    async def hand_over_silently(self, entries: Sequence[Entry]) -> None:
+        """Where nobody is told of records that are not written: they are counted. Raises `Stopped`."""
+        if entries:
+            with contextlib.suppress(Overloaded):
+                count_unwritten(await self.hand_over(entries), len(entries), self._inlet.progress)
+
+
+def count_unwritten(future: "Future[list[Placed]]", count: int, progress: Progress) -> None:
+    """Count records that the broker refused, or that the end of the gateway came before; those dropped are already."""
+
+    def note(done: "Future[list[Placed]]") -> None:
+        error = done.exception()
+        if error is not None and not isinstance(error, Dropped):
+            progress.more["not_written"] = progress.more.get("not_written", 0) + count
+
+    future.add_done_callback(note)
+
+
 async def stopped(stopping: Event) -> None:
     """Wait on an event loop until somebody outside says that it is time."""
     while not stopping.is_set():  # noqa: ASYNC110 - it is set by another thread
@@ -95,4 +144,4 @@ async def close(inlet: Inlet, progress: Progress) -> None:
     await asyncio.get_running_loop().run_in_executor(None, inlet.close, within_s)
 
 
-__all__ = ["accepted", "close", "durable", "inlet_of", "inward_keys", "stopped"]
+__all__ = ["Handing", "accepted", "close", "count_unwritten", "durable", "inlet_of", "inward_keys", "stopped"]

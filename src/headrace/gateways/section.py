@@ -28,6 +28,7 @@ SECTION: Final = "gateways"
 _FOLDERS: Final = {
     "file": "files",
     "lines": "lines",
+    "syslog": "syslog",
 }
 KINDS: Final = tuple(_FOLDERS)
 KIND_KEY: Final = Key("kind", str, "What it is.", is_needed=True, choices=KINDS)

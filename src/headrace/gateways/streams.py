@@ -15,7 +15,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace.gateways.bad_input import BadInput
 from headrace.gateways.errors import GatewayError
+from headrace.gateways.framing import Framer, Frames
 from headrace.gateways.gateway import Progress
 from headrace.section_keys import Key, port
 from headrace.security.principal import is_public
@@ -29,13 +31,13 @@ _QUIET_S: Final = 60  # after which the kernel asks whether the other side is st
 _log = get_logger(__name__)
 
 
-def stream_keys(default_port: int) -> tuple[Key, ...]:
-    """Of a gateway that listens for streams; without a path it takes a port, by default this one."""
+def stream_keys(port_meaning: str, unix_meaning: str) -> tuple[Key, ...]:
+    """Of a gateway that listens for streams."""
     return (
         Key("host", str, "Where to listen; another than loopback has to be said to be meant, with insecure or clients.",
             "127.0.0.1"),
-        port("port", f"The TCP port, {default_port} if neither it nor unix is given; 0 takes a free one."),
-        Key("unix", str, "The path of a Unix stream socket to listen on."),
+        port("port", port_meaning),
+        Key("unix", str, unix_meaning),
         Key("certificate", str, "A PEM file of a private key and its certificates, to speak TLS on the port."),
         Key("clients", str, "A PEM file of authorities: only who has a certificate that they signed is let in (TLS)."),
         Key("insecure", bool, "Let anybody in who can reach another host than loopback.", False),
@@ -119,6 +121,37 @@ class Connection:
         self.is_cut = True
         if self._patience is not None:
             self._patience.reschedule(0.0)
+
+
+Take = Callable[[Frames, bool], Awaitable[None]]
+
+
+async def read_frames(
+    connection: Connection, framer: Framer, take: Take, bad_input: BadInput, is_settled: Callable[[], bool]
+) -> None:
+    """Have frames taken as they come; `take` is also told when these are the last.
+
+    A client that is silent because it waits for us is not silent for too long.
+    """
+    progress = bad_input.progress
+    while True:
+        try:
+            data = await connection.read()
+        except TimeoutError:
+            if is_settled():
+                raise
+            continue
+        if not data and connection.is_cut:  # by us: a frame that is not whole is none
+            return
+        found = framer.feed(data) if data else framer.finish()
+        progress.received += len(found.frames)
+        if found.cut:
+            progress.more["cut"] = progress.more.get("cut", 0) + len(found.cut)
+        if found.problem:
+            bad_input.refuse(found.problem, connection.client)
+        await take(found, not data)
+        if not data or found.problem:
+            return
 
 
 Serve = Callable[[Connection], Awaitable[None]]
@@ -284,5 +317,13 @@ def _tls(settings: StreamSettings) -> ssl.SSLContext:
 
 
 __all__ = [
-    "CONNECTIONS", "PIECE_BYTES", "Connection", "StreamSettings", "Streams", "check_host", "stream_keys", "unix_socket",
-]  # fmt: skip
+    "CONNECTIONS",
+    "PIECE_BYTES",
+    "Connection",
+    "StreamSettings",
+    "Streams",
+    "check_host",
+    "read_frames",
+    "stream_keys",
+    "unix_socket",
+]

@@ -8,7 +8,7 @@ way; what is refused before it is written is not in the records that are.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from headrace.gateways.framing import Frames
@@ -32,6 +32,8 @@ class Wanted:
     slots: list[str] = field(default_factory=list)
     """By line: empty for one that is written, or why it is not."""
     is_batch: bool = False
+    refused: int = 0
+    """How many lines, or batches, are refused before anything is written, for what they are."""
 
     def said(self, placed: Sequence[Where]) -> bytes:
         """The answers, where all records were written."""
@@ -60,7 +62,7 @@ class PerLine:
         if not slots:
             return []
         kept = [frame for frame, slot in zip(found.frames, slots, strict=False) if not slot]
-        return [Wanted(kept, slots)]
+        return [Wanted(kept, slots, refused=len(found.cut))]
 
 
 class PerBatch:
@@ -88,7 +90,7 @@ class PerBatch:
                     self._refuse(f"the batch has more than {self._batch_bytes} bytes")
         if found.problem:
             self._refuse(found.problem)
-            batches.append(self._ended())
+            batches.append(replace(self._ended(), refused=0))  # it was counted where the framing was lost
         elif is_end and (self._gathered or self._problem):
             self._refuse("the connection ended before the batch: an empty line ends one")
             batches.append(self._ended())
@@ -99,7 +101,7 @@ class PerBatch:
         self._gathered = []
 
     def _ended(self) -> Wanted:
-        batch = Wanted(self._gathered, [self._problem], is_batch=True)
+        batch = Wanted(self._gathered, [self._problem], is_batch=True, refused=bool(self._problem))
         self._gathered, self._size, self._problem = [], 0, ""
         return batch
 

@@ -6,9 +6,8 @@ or cannot be.
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Event
 from typing import Final, NamedTuple
@@ -17,20 +16,19 @@ import uvloop
 
 from headrace.connect.delivery import Entry
 from headrace.errors import HeadraceError
+from headrace.gateways.bad_input import BadInput
 from headrace.gateways.framing import Frames
 from headrace.gateways.gateway import Progress
-from headrace.gateways.inlet import Dropped, Inlet, Overloaded
-from headrace.gateways.inward import accepted, close, durable, stopped
+from headrace.gateways.inlet import Inlet
+from headrace.gateways.inward import Handing, close, durable, stopped
 from headrace.gateways.lines.answers import PerBatch, PerLine, Wanted
 from headrace.gateways.lines.settings import Acks, Keyed, LinesSettings
-from headrace.gateways.streams import Connection, Streams
-from headrace.gateways.writing import Lot, Placed
-from headrace.telemetry.logs import get_logger
+from headrace.gateways.streams import Connection, Streams, read_frames
+from headrace.gateways.writing import Placed
 
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 _MOST_UNANSWERED: Final = 64  # pieces of a connection
 _ENDING_S: Final = 0.3
-_log = get_logger(__name__)
 
 
 class LinesGateway:
@@ -43,6 +41,7 @@ class LinesGateway:
         self._settings = settings
         self._inlet = inlet
         self._stopping = stopping
+        self._bad_input = BadInput(settings.name, self.progress)
         self._streams = Streams(settings.streams, self._serve, self.progress)
 
     @property
@@ -72,10 +71,20 @@ class LinesGateway:
 
     async def _serve(self, connection: Connection) -> None:
         settings = self._settings
-        work = _Taking(self._inlet, settings, connection.client)
+        framer, handing = settings.framer(), Handing(self._inlet, settings.topic)
+        key = connection.client.encode() if settings.key is Keyed.CLIENT else None
+        headers = ((settings.header, connection.client.encode()),) if settings.header else ()
+
+        def entries(frames: Sequence[bytes]) -> list[Entry]:
+            now_ms = time.time_ns() // 1_000_000
+            return [(key, frame, now_ms, headers) for frame in frames]
+
+        async def take_silently(found: Frames, _: bool) -> None:
+            await handing.hand_over_silently(entries(found.frames))
+
         if settings.acks is Acks.NONE:
-            await self._read(connection, work, work.take_silently)
-            await work.settled()
+            await read_frames(connection, framer, take_silently, self._bad_input, lambda: handing.is_settled)
+            await handing.settled()
             return
         limit = settings.line_bytes
         answers = PerLine(limit) if settings.acks is Acks.LINE else PerBatch(limit, _BATCH_BYTES)
@@ -83,105 +92,33 @@ class LinesGateway:
 
         async def take(found: Frames, is_end: bool) -> None:
             for wanted in answers.take(found, is_end=is_end):
-                await unanswered.put(await work.take(wanted))
+                await unanswered.put(await self._hand_over(handing, wanted, entries(wanted.records), connection))
 
         answering = asyncio.get_running_loop().create_task(_answer(connection, unanswered))
         try:
-            await self._read(connection, work, take)
+            await read_frames(connection, framer, take, self._bad_input, lambda: handing.is_settled)
             await unanswered.put(None)
             await answering
         finally:
             answering.cancel()
 
-    async def _read(
-        self, connection: Connection, work: "_Taking", take: Callable[[Frames, bool], Awaitable[None]]
-    ) -> None:
-        framer = self._settings.framer()
-        while True:
-            try:
-                data = await connection.read()
-            except TimeoutError:
-                if work.is_settled:
-                    raise
-                continue  # it waits for us
-            if not data and connection.is_cut:  # by us: a line that is not whole is none
-                return
-            found = framer.feed(data) if data else framer.finish()
-            self.progress.received += len(found.frames)
-            if found.cut:
-                more = self.progress.more
-                more["cut"] = more.get("cut", 0) + len(found.cut)
-            if found.problem:
-                self.progress.refused += 1
-                _log.warning("framing lost", gateway=self.name, client=connection.client, reason=found.problem)
-            await take(found, not data)
-            if not data or found.problem:
-                return
-
-
-_Future = Future[list[Placed]]
+    async def _hand_over(
+        self, handing: Handing, wanted: Wanted, entries: list[Entry], connection: Connection
+    ) -> "_Unanswered":
+        if wanted.refused:
+            self._bad_input.refuse(next(filter(None, wanted.slots)), connection.client, wanted.refused)
+        if not entries:
+            return _Unanswered(wanted, None)
+        try:
+            return _Unanswered(wanted, await handing.hand_over(entries))
+        except HeadraceError as error:
+            return _Unanswered(wanted, None, str(error))
 
 
 class _Unanswered(NamedTuple):
     wanted: Wanted
-    future: _Future | None
+    future: Future[list[Placed]] | None
     problem: str = ""
-
-
-class _Taking:
-    """What one client sends, on its way into the topic."""
-
-    def __init__(self, inlet: Inlet, settings: LinesSettings, client: str) -> None:
-        self._inlet = inlet
-        self._topic = settings.topic
-        self._key = client.encode() if settings.key is Keyed.CLIENT else None
-        self._headers = ((settings.header, client.encode()),) if settings.header else ()
-        self._last: _Future | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether all that was taken is written, or failed."""
-        return self._last is None or self._last.done()
-
-    async def settled(self) -> None:
-        if self._last is not None:
-            with contextlib.suppress(HeadraceError):
-                await durable(self._last)
-
-    async def take_silently(self, found: Frames, _: bool) -> None:
-        count = len(found.frames)
-        if not count:
-            return
-        try:
-            future = await self._hand_over(found.frames)
-        except Overloaded:
-            self._inlet.progress.dropped += count
-            return
-        future.add_done_callback(lambda done: self._note(done, count))
-
-    async def take(self, wanted: Wanted) -> _Unanswered:
-        progress = self._inlet.progress
-        progress.refused += sum(map(bool, wanted.slots))
-        if not wanted.records:
-            return _Unanswered(wanted, None)
-        try:
-            return _Unanswered(wanted, await self._hand_over(wanted.records))
-        except HeadraceError as error:
-            progress.dropped += len(wanted.records) if isinstance(error, Overloaded) else 0
-            return _Unanswered(wanted, None, str(error))
-
-    async def _hand_over(self, records: Sequence[bytes]) -> _Future:
-        now_ms = time.time_ns() // 1_000_000
-        entries: list[Entry] = [(self._key, record, now_ms, self._headers) for record in records]
-        self._last = await accepted(self._inlet, Lot(self._topic, entries))
-        return self._last
-
-    def _note(self, done: _Future, count: int) -> None:
-        """Nobody is told of lines that were not written, so they are counted."""
-        error = done.exception()
-        if error is not None and not isinstance(error, Dropped):
-            more = self._inlet.progress.more
-            more["not_written"] = more.get("not_written", 0) + count
 
 
 async def _answer(connection: Connection, unanswered: "asyncio.Queue[_Unanswered | None]") -> None:

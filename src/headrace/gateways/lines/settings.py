@@ -45,7 +45,8 @@ class Keyed(StrEnum):
 
 LINES_KEYS: Final = (
     Key("topic", str, "Where lines go; by default a topic with the gateway's name.", check=check_topic_name),
-    *stream_keys(DEFAULT_PORT),
+    *stream_keys(f"The TCP port, {DEFAULT_PORT} if neither it nor unix is given; 0 takes a free one.",
+        "The path of a Unix stream socket to listen on."),
     Key("framing", str, "How records are told apart: a delimiter, octets (a count in digits and a space before each, "
         "as RFC 6587 has it), or length (a binary length before each).", Framing.DELIMITER.value,
         choices=tuple(each.value for each in Framing)),
