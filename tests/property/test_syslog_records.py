@@ -57,9 +57,7 @@ def test_any_bytes_are_a_record_or_have_a_reason(data: bytes, keeps: bool) -> No
 
 
 def test_the_fields_of_a_message() -> None:
-    sent = (
-        b'<165>1 2003-10-11T22:14:15.003Z mymachine.example.com evntslog 8710 ID47 [exampleSDID@32473 iut="3"] An event'
-    )
+    sent = b'<165>1 2003-10-11T22:14:15.003Z mymachine.example.com evntslog 8710 ID47 [exampleSDID@32473 iut="3"] Event'
     made = recording().entry(sent, "127.0.0.1", NOW_MS, lambda *_: None)
     assert made is not None
     assert made[0] == b"mymachine.example.com"
