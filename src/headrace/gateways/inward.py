@@ -20,7 +20,8 @@ from headrace.section_keys import Key
 
 _MEBIBYTE: Final = 1024 * 1024
 _LOOK_EVERY_S: Final = 0.05
-_WRITE_WITHIN_S, _WRITE_WITHIN_AWAY_S = 5.0, 0.3
+_WRITE_WITHIN_S: Final = 2.0
+_GIVE_UP_AFTER_S: Final = 0.3
 
 
 def inward_keys(overload: Overload = Overload.BLOCK) -> tuple[Key, ...]:
@@ -61,6 +62,7 @@ def inlet_of(
     def begin(cluster: Cluster) -> Writing:
         for topic in topics:
             ensure_topic(cluster, topic)
+        progress.waiting = progress.problem = ""
         return Appending(codec)
 
     return Inlet(
@@ -139,9 +141,12 @@ async def stopped(stopping: Event) -> None:
 
 
 async def close(inlet: Inlet, progress: Progress) -> None:
-    """Write what waits; where the broker is away there is little to wait for."""
-    within_s = _WRITE_WITHIN_AWAY_S if progress.waiting else _WRITE_WITHIN_S
-    await asyncio.get_running_loop().run_in_executor(None, inlet.close, within_s)
+    """Write what waits, if the broker takes it in time; nothing more comes."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + _WRITE_WITHIN_S
+    while inlet.bytes_waiting and not progress.waiting and loop.time() < ends:  # noqa: ASYNC110 - another thread writes
+        await asyncio.sleep(_LOOK_EVERY_S)
+    await loop.run_in_executor(None, inlet.close, _GIVE_UP_AFTER_S)
 
 
 __all__ = ["Handing", "accepted", "close", "count_unwritten", "durable", "inlet_of", "inward_keys", "stopped"]

@@ -21,7 +21,7 @@ from headrace.gateways.framing import Framer, Frames
 from headrace.gateways.gateway import Progress
 from headrace.section_keys import Key, port
 from headrace.security.principal import is_public
-from headrace.serving.server import listening, load_certificate
+from headrace.serving.listening import listening, load_certificate
 from headrace.telemetry.logs import get_logger
 
 PIECE_BYTES: Final = 64 * 1024

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-import ssl
 import threading
 from collections.abc import Iterator
 from types import TracebackType
@@ -18,8 +17,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headrace.errors import HeadraceError
-from headrace.secret_files import check_private
+from headrace.serving.listening import InvalidCertificate, listening, load_certificate
 
 _END_WITHIN_S = 2
 PATIENCE_S = 10.0  # for a whole request
@@ -67,39 +65,6 @@ class _Protocol(H11Protocol):
             self.transport.close()
         else:
             self._look = self.loop.call_later(PATIENCE_S, self._look_again, cycle)
-
-
-def listening(host: str, port: int, refusal: type[HeadraceError]) -> socket.socket:
-    """A socket that has the port; 0 stands for a free one."""
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind((host, port))
-        made.listen()  # whoever was told the address and connects at once waits, instead of being refused
-    except OSError as error:
-        made.close()
-        raise refusal(f"cannot listen on {host}:{port} ({error.strerror}): choose another --port") from error
-    return made
-
-
-class InvalidCertificate(HeadraceError):
-    """A file that is not a private key with its certificates."""
-
-
-def load_certificate(path: str) -> ssl.SSLContext:
-    """TLS with what a PEM file holds, which others must not be able to read."""
-    check_private(path, "the certificate")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
-    try:
-        context.load_cert_chain(path, password="")  # an encrypted key fails, where OpenSSL would ask in the terminal
-    except (OSError, ValueError):
-        raise InvalidCertificate(
-            f"the certificate {path} cannot be used: give a PEM file of a private key without a password and of its "
-            "certificates"
-        ) from None
-    return context
 
 
 class AppServer:
@@ -173,3 +138,6 @@ class AppServer:
         self.stop()
         if self._thread:
             self._thread.join()
+
+
+__all__ = ["PATIENCE_S", "AppServer", "InvalidCertificate", "listening", "load_certificate"]
