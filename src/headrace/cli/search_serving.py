@@ -1,6 +1,7 @@
 """`headrace search serve` and `mail`: stored queries and their hits over HTTP, and hits by mail."""
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from headrace.cli.output import json_option, print_json
 from headrace.cli.parameters import bootstrap_option, complete_topic, config_option
 from headrace.cli.status_view import search_table
 from headrace.client.address import Address
+from headrace.searches.digests import owner_of
 from headrace.searches.mail_settings import from_section
 from headrace.serving.access import Access
 from headrace.stack.document import read_section
@@ -72,14 +74,41 @@ def serve(
 @config_option("The file with a section [mail.NAME].")
 @bootstrap_option
 @json_option
-def mail(name: str, config: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
+@click.option("--failed", is_flag=True, help="Show the mails that were given up, and end.")
+@click.option("--retry-failed", is_flag=True, help="Have the mails that were given up wait again, and end.")
+def mail(
+    name: str, config: Path, bootstrap: tuple[Address, ...], as_json: bool, failed: bool, retry_failed: bool
+) -> None:
     """Mail hits to the owners of their queries as [mail.NAME] says, until interrupted.
 
     Each owner gets one mail an interval at most, with all hits since the last one. A mail server that is away is waited
     for. Each hit is told once, whatever ends this command and whenever; a mail that was under way then is sent again
     with the same Message-ID.
+
+    A mail that the server refuses for good, or for now ten times, is given up: --failed shows why, and after
+    --retry-failed it is sent again, by whoever runs this command or by the next.
     """
-    from headrace.searches.mail import run_mail  # what sends is wanted by this command alone
+    from headrace.searches.mail import open_outbox, run_mail  # what sends is wanted by this command alone
 
     settings = from_section(name, read_section(config, KIND, name))
+    if failed or retry_failed:
+        with open_outbox(settings) as ledger:
+            _show_given_up(ledger.failed(), as_json=as_json)
+            if retry_failed:
+                ledger.retry_failed()
+        return
     show_until_stopped(search_table, partial(run_mail, settings, bootstrap), as_json=as_json)
+
+
+def _show_given_up(found: Sequence[tuple[str, int, str, str]], *, as_json: bool) -> None:
+    mails = [
+        {"mail": key, "owner": owner_of(payload), "attempts": attempts, "error": error}
+        for key, attempts, error, payload in found
+    ]
+    if as_json:
+        print_json(mails)
+        return
+    for each in mails:
+        click.echo(f"{each['owner']}: {each['error']} (tries: {each['attempts']}, Message-ID: {each['mail']})")
+    if not mails:
+        click.echo("no mail was given up")

@@ -26,6 +26,12 @@ from headrace.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from headrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from headrace.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -124,6 +130,32 @@ def delete_topics(cluster: Cluster, names: Collection[str]) -> None:
     cluster.run_with_retries(ask, may_repeat=False)
     for name in names:
         cluster.forget(name)
+
+
+def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> None:
+    """Delete the records of partitions before an offset each."""
+
+    def ask(group: list[TopicPartition]) -> DeleteRecordsRequest:
+        topics = [
+            DeleteRecordsTopic(
+                name=name,
+                partitions=[
+                    DeleteRecordsPartition(partition_index=index, offset=before[TopicPartition(name, index)])
+                    for index in indexes
+                ],
+            )
+            for name, indexes in by_topic(group).items()
+        ]
+        return DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
+
+    def read(response: DeleteRecordsResponse) -> Iterator[tuple[TopicPartition, int | ClientError]]:
+        for topic in response.topics:
+            for result in topic.partitions:
+                where = TopicPartition(topic.name, result.partition_index)
+                code = ErrorCode.of(result.error_code)
+                yield where, refused(where, code) if result.error_code else result.low_watermark
+
+    ask_leaders(cluster, before, Question(DeleteRecordsResponse, ask, read))
 
 
 def add_partitions(cluster: Cluster, name: str, total: int, *, validate_only: bool = False) -> None:

@@ -100,6 +100,14 @@ class TopicReplaced(ClientError):
         self.id_now = id_now
 
 
+class TopicGrown(ClientError):
+    """There are more partitions than when reading began: who reads all of them begins again."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} has more partitions now")
+        self.topic = topic
+
+
 class UnknownPartition(ClientError):
     """A partition that its topic does not have."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Final, Protocol
 
-from headrace.client.errors import ClientError, OffsetOutOfRange, Refused, TopicReplaced, UnknownTopic
+from headrace.client.errors import ClientError, OffsetOutOfRange, Refused, TopicGrown, TopicReplaced, UnknownTopic
 from headrace.connect.errors import DeliveryExpired
 from headrace.errors import HeadraceError
 from headrace.protocol.errors import ErrorCode
@@ -46,6 +46,8 @@ class KeepRunning:
                 return
             except UnknownTopic as error:
                 self._wait(f"for topic {error.topic}", error, _FOR_A_TOPIC_S)
+            except TopicGrown as error:
+                _log.info("begins again with all partitions", part=self.name, error=str(error))
             except (TopicReplaced, OffsetOutOfRange) as error:
                 _log.warning("begins again where the topic does", part=self.name, error=str(error))
                 self.stopping.wait(_AGAIN_S)

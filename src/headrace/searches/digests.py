@@ -18,6 +18,9 @@ _PIECES: Final = 3
 _LONGEST_TEXT: Final = 400
 _LONGEST_WORD: Final = 200
 _TAGS: Final = 8
+_MARKS: Final = 100  # of a piece
+MOST_BYTES: Final = 256 * 1024
+"""Of what waits for an owner: well below what a topic takes as one record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,17 @@ class Shown:
             Piece(
                 piece.field[:_LONGEST_WORD],
                 piece.text[:_LONGEST_TEXT],
-                tuple((start, end) for start, end in piece.marks if 0 <= start < end <= _LONGEST_TEXT),
+                tuple((start, end) for start, end in piece.marks if 0 <= start < end <= _LONGEST_TEXT)[:_MARKS],
             )
             for piece in hit.highlights[:_PIECES]
         )
         tags = tuple(tag[:_LONGEST_WORD] for tag in hit.tags[:_TAGS])
         key = (hit.document_key or "")[:_LONGEST_WORD]
         return cls(hit.query[:_LONGEST_WORD], tags, hit.topic, hit.partition, hit.offset, hit.timestamp_ms, key, pieces)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(json.dumps(self.as_json(), separators=(",", ":")))
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -125,11 +132,18 @@ class Waiting:
     hits: tuple[Shown, ...] = ()
     since_ms: int = 0
     made_ms: tuple[int, ...] = ()
+    size_bytes: int = 0
+    """Of the hits, as JSON."""
 
     def with_hit(self, hit: SearchHit, now_ms: int, pace: Pace) -> "Waiting":
-        """With one hit more; the first ones are shown, the others counted."""
-        hits = self.hits if self.count >= pace.most_hits else (*self.hits, Shown.of(hit))
-        return replace(self, count=self.count + 1, hits=hits, since_ms=self.since_ms if self.count else now_ms)
+        """With one hit more; the first ones are shown as long as there is room, the others counted."""
+        hits, size_bytes = self.hits, self.size_bytes
+        if self.count == len(hits) < pace.most_hits:
+            shown = Shown.of(hit)
+            size_bytes += shown.size_bytes
+            hits = (*hits, shown) if size_bytes <= MOST_BYTES else hits
+        since_ms = self.since_ms if self.count else now_ms
+        return replace(self, count=self.count + 1, hits=hits, size_bytes=size_bytes, since_ms=since_ms)
 
     def due_ms(self, now_ms: int, pace: Pace) -> int | None:
         """When the next digest is due; None if nothing waits."""
@@ -161,7 +175,16 @@ class Waiting:
 
     @classmethod
     def from_json(cls, owner: str, said: Mapping[str, Any]) -> "Waiting":
+        hits = tuple(Shown.from_json(hit) for hit in said["hits"])
         return cls(
-            owner, said["number"], said["count"], tuple(Shown.from_json(hit) for hit in said["hits"]),
-            said["since_ms"], tuple(said["made_ms"]),
+            owner, said["number"], said["count"], hits, said["since_ms"], tuple(said["made_ms"]),
+            sum(hit.size_bytes for hit in hits),
         )  # fmt: skip
+
+
+def owner_of(text: str) -> str:
+    """Whose digest a text is, if it is one."""
+    try:
+        return Digest.from_json(json.loads(text)).owner
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""

@@ -13,26 +13,25 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from headrace.client.address import Address
-from headrace.client.admin import ensure_topic
+from headrace.client.admin import delete_records, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.client.errors import ClientError, OffsetOutOfRange, TopicReplaced, UnknownTopic
+from headrace.client.errors import ClientError, Refused, TopicGrown, VersionNotSpoken
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
-from headrace.client.reader import read_records
+from headrace.client.reader import ReadRecord, read_records
 from headrace.connect.delivery import Entry, Sender, read_committed
-from headrace.connect.errors import DeliveryExpired
+from headrace.connect.keep_running import KeepRunning
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
+from headrace.pipelines.sink.effects.delivery import Deliveries
 from headrace.pipelines.sink.effects.delivery import Pace as Attempts
-from headrace.pipelines.sink.effects.delivery import deliver
-from headrace.pipelines.sink.effects.ledger import FAILED as GIVEN_UP
 from headrace.pipelines.sink.effects.ledger import Ledger, open_ledger
 from headrace.reporting import Show, run_reported
 from headrace.retry import Backoff
@@ -40,6 +39,7 @@ from headrace.searches.digests import Digest, Waiting
 from headrace.searches.hits import read_hit
 from headrace.searches.mail_settings import MailSettings
 from headrace.searches.postman import Postman, Stopped
+from headrace.searches.settings import SearchError
 from headrace.status import FAILED, RUNNING, SEARCHES, STOPPED, WAITING, Status
 from headrace.stores.batch import Numbered, Target
 from headrace.stores.compacted_topic import CompactedTopic
@@ -51,6 +51,12 @@ _COMMIT_EVERY_S: Final = 1.0
 _ADDRESSES_EVERY_S: Final = 2.0
 _ATTEMPTS: Final = Attempts(attempts=10, first_pause_s=1.0, longest_pause_s=300.0, parallel=4)
 _KEPT: Final = {"retention.ms": "-1", "cleanup.policy": "delete"}
+_QUICK: Final = FetchOptions(max_wait_ms=100, committed=True)
+_SEND_FOR_S: Final = 0.5  # before new digests are looked for
+_LOOK_AGAIN_S: Final = 0.5
+_LOOK_ANEW_S: Final = 10.0  # for what was given up and is to be sent again, and for what need not be kept
+_LOOK_EVERY_S: Final = 5.0  # for partitions that were added
+_REMEMBERED_MS: Final = 7 * 86_400_000
 
 
 @dataclass(slots=True)
@@ -97,6 +103,14 @@ class MailProgress:
 
 
 @dataclass(slots=True)
+class Told:
+    """Why nothing is sent just now."""
+
+    waiting: str = ""
+    problem: str = ""
+
+
+@dataclass(slots=True)
 class MailRunner:
     """Gathers in one thread and sends in another."""
 
@@ -105,6 +119,7 @@ class MailRunner:
     stopping: threading.Event = field(default_factory=threading.Event)
     backoff: Backoff = field(default_factory=Backoff)
     progress: MailProgress = field(default_factory=MailProgress)
+    sending: Told = field(default_factory=Told)
     addresses: Addresses = field(init=False)
     postman: Postman = field(init=False)
 
@@ -114,13 +129,11 @@ class MailRunner:
 
     def run(self) -> None:
         """Until it is told to stop; raises what waiting does not mend."""
-        if self.settings.outbox.startswith("sqlite:///"):
-            Path(self.settings.outbox.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         errors: list[BaseException] = []
 
         def send() -> None:
             try:
-                self._keep(self._send)
+                self._keep(self._send, self.sending, lambda: self.postman.sent)
             except BaseException as error:  # noqa: BLE001 - raised where it is seen
                 errors.append(error)
                 self.stopping.set()
@@ -128,31 +141,25 @@ class MailRunner:
         thread = threading.Thread(target=send, name="headrace-mail-send", daemon=True)
         thread.start()
         try:
-            self._keep(self._gather)
+            self._keep(self._gather, self.progress, lambda: self.progress.hits)
         finally:
             self.stopping.set()
             thread.join()
         if errors:
             raise errors[0]
 
-    def _keep(self, work: Any) -> None:
-        failures = 0
-        while not self.stopping.is_set():
-            began = time.monotonic()
-            try:
-                with Cluster(self.bootstrap, ConnectionSettings(client_id="headrace-mail")) as cluster:
-                    work(cluster)
-            except Stopped:
-                return
-            except UnknownTopic as error:
-                self.progress.waiting, self.progress.problem = f"for topic {self.settings.hits}", str(error)
-                self.stopping.wait(1.0)
-            except (TopicReplaced, OffsetOutOfRange):  # it begins again where the topic does
-                self.stopping.wait(0.2)
-            except (ClientError, DeliveryExpired) as error:
-                failures = 1 if time.monotonic() - began > self.backoff.longest_s else failures + 1
-                self.progress.waiting, self.progress.problem = "for the broker", str(error)
-                self.stopping.wait(self.backoff.pause_s(failures))
+    def _keep(self, work: Callable[[Cluster], None], told: Told | MailProgress, done: Callable[[], int]) -> None:
+        def attempt() -> None:
+            with Cluster(self.bootstrap, ConnectionSettings(client_id="headrace-mail")) as cluster:
+                work(cluster)
+
+        name = self.settings.name
+
+        def refused(refusal: Refused) -> HeadraceError:
+            return SearchError(f"the broker refuses what mail {name} asks or writes ({refusal})")
+
+        with contextlib.suppress(Stopped):
+            KeepRunning(f"mail.{name}", told, self.stopping, done, refused, self.backoff).run(attempt)
 
     # --- gathering
 
@@ -168,8 +175,7 @@ class MailRunner:
             work = _Gathering(settings, cluster, sender, self.progress, self.addresses)
             work.resume()
             for _ in work.turns():
-                self.progress.waiting = ""
-                self.progress.problem = self.postman.problem
+                self.progress.waiting = self.progress.problem = ""
                 if self.stopping.is_set():
                     work.commit()
                     return
@@ -186,27 +192,57 @@ class MailRunner:
         ensure_topic(cluster, settings.digests, partitions=1, configs=_KEPT)
         topic = cluster.topic(settings.digests, refresh=True)
         where = TopicPartition(settings.digests, 0)
-        target = Target("headrace_outbox", f"mail:{settings.name}", on_new_query="continue")
-        with open_ledger(settings.outbox, target) as ledger:
-            self._deliver(ledger)
+        with open_outbox(settings) as ledger:
+            while not ledger.try_alone():
+                # What it has under way is its own: both would send it.
+                self.sending.waiting = f"for another mail {settings.name}, which sends from this outbox"
+                if self.stopping.wait(_LOOK_AGAIN_S):
+                    return
             held = bounds(cluster, [where], committed=True)[where]
             start = min(max(ledger.last_batch(topic.id_text) + 1, held.start), held.end)
-            for records in read_records(cluster, {where: start}, options=_OPTIONS, ids={where.topic: topic.id_text}):
-                if self.stopping.is_set():
-                    return
-                found = []
-                for read in records:
-                    value = bytes(read.record.value or b"{}")
-                    with contextlib.suppress(ValueError, KeyError, TypeError):  # anybody may write to a topic
-                        digest = Digest.from_json(json.loads(value))
-                        found.append((digest.message_id(settings.name), None, value.decode()))
-                if records:
-                    ledger.take_in(Numbered(topic.id_text, records[-1].record.offset), found)
-                    self._deliver(ledger)
+            reading = read_records(cluster, {where: start}, options=_QUICK, ids={where.topic: topic.id_text})
+            with Deliveries(ledger, self.postman, _ATTEMPTS) as deliveries:
+                looked_at = float("-inf")
+                for records in reading:
+                    self.sending.waiting = self.sending.problem = ""
+                    if self.stopping.is_set():
+                        return
+                    self._take_in(ledger, topic.id_text, records)
+                    is_time = time.monotonic() - looked_at >= _LOOK_ANEW_S
+                    deliveries.load(is_anew=is_time)
+                    end = time.monotonic() + _SEND_FOR_S
+                    while not deliveries.is_idle and (left := end - time.monotonic()) > 0:
+                        deliveries.turn(left)
+                    if is_time:
+                        looked_at = time.monotonic()
+                        self._tidy(cluster, ledger, TopicPartition(settings.digests, 0), topic.id_text)
 
-    def _deliver(self, ledger: Ledger) -> None:
-        deliver(ledger, self.postman, _ATTEMPTS)
-        self.progress.given_up = ledger.counts()[GIVEN_UP]
+    def _take_in(self, ledger: Ledger, topic_id: str, records: Sequence[ReadRecord]) -> None:
+        if not records:
+            return
+        found = []
+        for read in records:
+            value = bytes(read.record.value or b"{}")
+            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):  # anybody may write to a topic
+                digest = Digest.from_json(json.loads(value))
+                found.append((digest.message_id(self.settings.name), None, value.decode()))
+        ledger.take_in(Numbered(topic_id, records[-1].record.offset), found)
+
+    def _tidy(self, cluster: Cluster, ledger: Ledger, where: TopicPartition, topic_id: str) -> None:
+        """What is in the outbox need not be in the topic as well, nor what was sent long ago in the outbox."""
+        self.progress.given_up = ledger.count_failed()
+        ledger.forget_done(time.time_ns() // 1_000_000 - _REMEMBERED_MS)
+        taken = ledger.last_batch(topic_id) + 1
+        if taken > bounds(cluster, [where], committed=True)[where].start:
+            with contextlib.suppress(Refused, VersionNotSpoken):  # we may not be allowed to
+                delete_records(cluster, {where: taken})
+
+
+def open_outbox(settings: MailSettings) -> contextlib.AbstractContextManager[Ledger]:
+    """The outbox of a section; the folder of a file is made."""
+    if settings.outbox.startswith("sqlite:///"):
+        Path(settings.outbox.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    return open_ledger(settings.outbox, Target("headrace_outbox", f"mail:{settings.name}", on_new_query="continue"))
 
 
 class _Gathering:
@@ -227,6 +263,7 @@ class _Gathering:
         self._id = ""
         self._digests: list[Entry] = []
         self._committed_at = float("-inf")
+        self._looked_at = time.monotonic()
         self._hits = self._strangers = 0
 
     def _key(self, **what: Any) -> bytes:
@@ -273,7 +310,20 @@ class _Gathering:
             is_time = time.monotonic() - self._committed_at >= _COMMIT_EVERY_S
             if self._digests or (is_time and (self._changed or self._offsets != self._committed)):
                 self.commit()
+            if time.monotonic() - self._looked_at >= _LOOK_EVERY_S:
+                self._look_for_partitions()
             yield
+
+    def _look_for_partitions(self) -> None:
+        self._looked_at = time.monotonic()
+        self._cluster.topic(self._settings.hits, refresh=True)
+        held = bounds(self._cluster, self._cluster.partitions(self._settings.hits), committed=True)
+        self._progress.lag = sum(
+            max(bound.end - self._offsets.get(where.partition, 0), 0) for where, bound in held.items()
+        )
+        if len(held) > len(self._offsets):
+            self.commit()
+            raise TopicGrown(self._settings.hits)
 
     def _take(self, value: bytes | None, now_ms: int) -> None:
         hit = read_hit(None, None if value is None else bytes(value))
@@ -340,13 +390,15 @@ class _Mail:
 
     def status(self, per_s: float, error: HeadraceError | None, *, is_over: bool) -> Status:
         settings, progress, postman = self.runner.settings, self.runner.progress, self.runner.postman
-        state = (WAITING if progress.waiting else RUNNING) if not is_over else FAILED if error else STOPPED
+        sending = self.runner.sending
+        waiting = progress.waiting or sending.waiting
+        state = (WAITING if waiting else RUNNING) if not is_over else FAILED if error else STOPPED
         return Status.of(
             self.name,
             "mail",
             state,
-            problem=str(error) if error else progress.problem,
-            waiting=progress.waiting if state == WAITING else "",
+            problem=str(error) if error else progress.problem or sending.problem or postman.problem,
+            waiting=waiting if state == WAITING else "",
             source=settings.hits,
             target=settings.server.host,
             records=self.records,
@@ -356,6 +408,7 @@ class _Mail:
             owners=progress.owners,
             without_address=progress.without_address,
             given_up=progress.given_up,
+            lag_records=progress.lag,
         )
 
 

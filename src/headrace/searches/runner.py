@@ -18,13 +18,13 @@ from headrace.client.address import Address
 from headrace.client.admin import describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.client.errors import ClientError, OffsetOutOfRange, Refused, TopicReplaced, UnknownTopic, VersionNotSpoken
+from headrace.client.errors import ClientError, Refused, TopicGrown, VersionNotSpoken
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import Start, StartKind, bounds, find_stretch
 from headrace.client.reader import ReadRecord, read_records
 from headrace.connect.delivery import Entry, Sender, read_committed
 from headrace.connect.envelope import Headers
-from headrace.connect.errors import DeliveryExpired
+from headrace.connect.keep_running import KeepRunning
 from headrace.dead_letters import topic_for, write_letters
 from headrace.delivery.letters import Letter
 from headrace.model import TopicPartition
@@ -34,7 +34,6 @@ from headrace.percolation.errors import InvalidDocument
 from headrace.percolation.percolator import Hit, Percolator
 from headrace.percolation.snippets import snippets
 from headrace.percolation.stored import StoredQuery
-from headrace.protocol.errors import ErrorCode
 from headrace.records import Record
 from headrace.records.partitioning import partition_of_key
 from headrace.retry import Backoff
@@ -92,26 +91,15 @@ class SearchRunner:
 
     def run(self, *, until_idle: bool = False) -> None:
         """Go on until it is told to stop, or until there is nothing more; raises what waiting does not mend."""
-        failures = 0
-        while not self.stopping.is_set():
-            before = self.progress.documents
-            try:
-                self._run_once(until_idle)
-                return
-            except UnknownTopic as error:
-                self.progress.waiting, self.progress.problem = f"for topic {self.settings.documents}", str(error)
-                self.stopping.wait(1.0)
-            except (TopicReplaced, OffsetOutOfRange) as error:
-                _log.warning("search begins again where the topic does", search=self.settings.name, error=str(error))
-                self.stopping.wait(0.2)
-            except (ClientError, DeliveryExpired) as error:
-                if isinstance(error, Refused) and not _may_pass(error):
-                    raise SearchError(
-                        f"the broker refuses what search {self.settings.name} asks or writes ({error})"
-                    ) from error
-                failures = 1 if self.progress.documents > before else failures + 1
-                self.progress.waiting, self.progress.problem = "for the broker", str(error)
-                self.stopping.wait(self.backoff.pause_s(failures))
+        name = self.settings.name
+
+        def refused(refusal: Refused) -> SearchError:
+            return SearchError(f"the broker refuses what search {name} asks or writes ({refusal})")
+
+        keep = KeepRunning(
+            name, self.progress, self.stopping, lambda: self.progress.documents, refused, backoff=self.backoff
+        )
+        keep.run(lambda: self._run_once(until_idle))
 
     def _run_once(self, until_idle: bool) -> None:
         settings = self.settings
@@ -247,6 +235,7 @@ class _Work:
             stored = change.stored
             if change.effect in (Effect.REMOVED, Effect.REFUSED):
                 self._drop_backfill(change.id)
+                self._progress.by_query.pop(change.id, None)
             elif change.effect in (Effect.ADDED, Effect.CHANGED) and stored is not None and is_new:
                 self._drop_backfill(stored.id)
                 if stored.also_match_last_us is not None and not stored.paused and not change.has_stood:
@@ -444,13 +433,6 @@ class _Work:
         self._progress.queries_offset = self._catalog.offset
 
 
-class TopicGrown(ClientError):
-    """There are more partitions than when it began: it begins again, and reads them too."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} has more partitions now")
-
-
 def _decoded(record: Record) -> Any:
     try:
         return json.loads(record.value or b"")
@@ -464,7 +446,3 @@ def _room_of(cluster: Cluster, topic: str) -> int:
         told = {config.name: config.value for config in describe_configs(cluster, topic)}
         return int(told.get("max.message.bytes") or _USUAL_ROOM_BYTES) - _AROUND_BYTES
     return _USUAL_ROOM_BYTES - _AROUND_BYTES
-
-
-def _may_pass(refusal: Refused) -> bool:
-    return refusal.code.retriable or refusal.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING

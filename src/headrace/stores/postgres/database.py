@@ -73,6 +73,10 @@ class PostgresDatabase(StagingDatabase):
             raise self._psycopg.OperationalError("the connection is closed")
         return self._open
 
+    def try_lock(self, name: str) -> bool:
+        ((is_ours,),) = self.run("SELECT pg_try_advisory_lock(hashtextextended(?, 0))", (name,))
+        return bool(is_ours)
+
     def transaction(self) -> Any:
         return self._db.transaction()
 

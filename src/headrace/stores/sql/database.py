@@ -77,6 +77,10 @@ class Database(ABC):
     def guard_definitions(self) -> None:  # noqa: B027 - only PostgreSQL's race
         """In a transaction: no other makes tables until its end, where CREATE IF NOT EXISTS races with itself."""
 
+    def try_lock(self, name: str) -> bool:
+        """Hold a name that one connection alone can hold, until it is closed; false if another has it."""
+        raise NotImplementedError
+
     def instant(self, ms: int | None = None) -> Any:
         """A time, or now, as a column of the type `moment` takes it."""
         return datetime.now(UTC) if ms is None else datetime.fromtimestamp(ms / 1000, UTC)

@@ -9,11 +9,11 @@ import heapq
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from headrace.http_client import InvalidServer
 from headrace.pipelines.errors import PipelineError
@@ -51,41 +51,65 @@ class Pace:
 
 def deliver(ledger: Ledger, send: Send, pace: Pace, clock: Callable[[], float] = monotonic) -> None:
     """Until nothing is pending: each record is done, failed, or behind a failed one of its lane."""
-    after = 0
-    with ThreadPoolExecutor(pace.parallel, thread_name_prefix="headrace-outbox") as pool:
-        while page := ledger.pending(after, _PAGE):
-            _Page(ledger, send, pace, pool, clock).send_all(page)
-            after = page[-1].seq
+    with Deliveries(ledger, send, pace, clock) as deliveries:
+        deliveries.load()
+        while not deliveries.is_idle:
+            deliveries.turn()
+            deliveries.load()
 
 
-class _Page:
-    """Some records, all of which come to an end here."""
+class Deliveries:
+    """What is pending, on its way, for as long as a `with` block lasts; for one thread.
 
-    def __init__(
-        self, ledger: Ledger, send: Send, pace: Pace, pool: ThreadPoolExecutor, clock: Callable[[], float]
-    ) -> None:
-        self._ledger, self._send, self._pace, self._pool, self._clock = ledger, send, pace, pool, clock
+    A page of records is held at a time. One that is tried again later holds up its lane, and nothing else.
+    """
+
+    def __init__(self, ledger: Ledger, send: Send, pace: Pace, clock: Callable[[], float] = monotonic) -> None:
+        self._ledger, self._send, self._pace, self._clock = ledger, send, pace, clock
+        self._pool = ThreadPoolExecutor(pace.parallel, thread_name_prefix="headrace-outbox")
+        self._after = 0
+        self._keys: set[str] = set()  # of what is held
+        self._lanes: dict[str, deque[Pending]] = {}
         self._ready: deque[deque[Pending]] = deque()
         self._paused: list[tuple[float, int, deque[Pending]]] = []
         self._running: dict[Future[Result], deque[Pending]] = {}
 
-    def send_all(self, page: Iterable[Pending]) -> None:
-        lanes: dict[str, deque[Pending]] = {}
-        for pending in page:
-            if pending.lane is None:
-                self._ready.append(deque([pending]))
-            elif pending.lane in lanes:
-                lanes[pending.lane].append(pending)
-            else:
-                self._ready.append(lanes.setdefault(pending.lane, deque([pending])))
-        while self._ready or self._paused or self._running:
-            self._wake()
-            self._start()
-            self._collect()
+    def __enter__(self) -> Self:
+        return self
 
-    def _wake(self) -> None:
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._ready or self._paused or self._running)
+
+    def load(self, *, is_anew: bool = False) -> None:
+        """Hold more of what is pending, as far as there is room; `is_anew` finds what was given up and waits again."""
+        if is_anew:
+            self._after = 0
+        while len(self._keys) <= _PAGE // 2 and (page := self._ledger.pending(self._after, _PAGE // 2)):
+            for pending in page:
+                if pending.key not in self._keys:
+                    self._hold(pending)
+            self._after = page[-1].seq
+
+    def _hold(self, pending: Pending) -> None:
+        self._keys.add(pending.key)
+        if pending.lane is None:
+            self._ready.append(deque([pending]))
+        elif pending.lane in self._lanes:
+            self._lanes[pending.lane].append(pending)
+        else:
+            self._lanes[pending.lane] = deque([pending])
+            self._ready.append(self._lanes[pending.lane])
+
+    def turn(self, longest_s: float | None = None) -> None:
+        """Send what can be sent, and wait for a result or the end of a pause; not longer than that."""
         while self._paused and self._paused[0][0] <= self._clock():
             self._ready.append(heapq.heappop(self._paused)[2])
+        self._start()
+        self._collect(longest_s)
 
     def _start(self) -> None:
         lanes = [self._ready.popleft() for _ in range(min(self._pace.parallel - len(self._running), len(self._ready)))]
@@ -94,11 +118,12 @@ class _Page:
             for lane in lanes:
                 self._running[self._pool.submit(_attempt, self._send, lane[0])] = lane
 
-    def _collect(self) -> None:
-        pause = max(0.0, self._paused[0][0] - self._clock()) if self._paused else None
-        if not self._running and pause is not None:
+    def _collect(self, longest_s: float | None) -> None:
+        pauses = [max(0.0, self._paused[0][0] - self._clock())] if self._paused else []
+        pause = min([*pauses, *([] if longest_s is None else [longest_s])], default=None)
+        if not self._running:
             # Nothing runs: this is the pause. An empty wait returns at once, so a future that never ends stands in.
-            wait([Future()], timeout=pause)
+            wait([Future()], timeout=pause or 0.0)
             return
         finished, _ = wait(self._running, timeout=pause, return_when=FIRST_COMPLETED)
         results = [(future.result(), self._running.pop(future)) for future in finished]
@@ -110,16 +135,25 @@ class _Page:
     def _go_on(self, result: Result, lane: deque[Pending]) -> None:
         state = result.state(self._pace.attempts)
         if state == DONE:
-            lane.popleft()
+            self._let_go(lane.popleft())
             if lane:
                 self._ready.append(lane)
+            elif result.pending.lane is not None:
+                del self._lanes[result.pending.lane]
         elif state == FAILED:
             _log.error("outbox: the record %s was given up: %s", result.pending.key, result.error)
+            for each in lane:
+                self._let_go(each)
+            if result.pending.lane is not None:
+                del self._lanes[result.pending.lane]
         else:
             tried = result.pending.attempts + 1
             old = lane[0]
             lane[0] = Pending(old.key, old.lane, old.seq, tried, old.payload)
             heapq.heappush(self._paused, (self._clock() + self._pace.backoff.pause_s(tried), old.seq, lane))
+
+    def _let_go(self, pending: Pending) -> None:
+        self._keys.discard(pending.key)
 
 
 def _attempt(send: Send, pending: Pending) -> Result:

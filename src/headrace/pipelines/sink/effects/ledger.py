@@ -147,6 +147,25 @@ class Ledger:
         )
         return [(key, attempts, error, payload) for key, attempts, error, payload in rows]
 
+    def count_failed(self) -> int:
+        """How many were given up; quick, however many were sent."""
+        ((count,),) = self._db.run(
+            "SELECT count(*) FROM headrace_outbox WHERE sink = ? AND state <> 'done' AND state = ?",
+            (self._target.name, FAILED),
+        )
+        return int(count)
+
+    def forget_done(self, before_ms: int) -> None:
+        """Keep no keys of what was sent before a time: for whom batches do not come again after so long."""
+        self._db.run(
+            "DELETE FROM headrace_outbox WHERE sink = ? AND state = ? AND changed_at < ?",
+            (self._target.name, DONE, self._db.instant(before_ms)),
+        )
+
+    def try_alone(self) -> bool:
+        """Whether nobody else sends for this sink: true for one at a time, until its ledger is closed."""
+        return self._db.try_lock(f"headrace_outbox {self._target.name}")
+
     def retry_failed(self) -> int:
         """What was given up waits again, with all its attempts; how many."""
         with self._db.transaction():
