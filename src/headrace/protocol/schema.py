@@ -11,13 +11,13 @@ decoder for one version from that declaration and from nothing else.
         committed: bool = boolean()
 
 What always holds:
-- an instance is a slotted dataclass, built by keyword, and a field that is left out has Kafka's default;
+- an instance has slots, is built by keyword, and a field that is left out has Kafka's default;
 - a field is written and read in the order of its declaration;
 - tagged fields that the declaration does not know are kept in `unknown_tags`, and written again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from dataclasses import field as dataclass_field
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -25,6 +25,7 @@ from typing import (
     Generic,
     NamedTuple,
     NewType,
+    Self,
     TypedDict,
     TypeVar,
     cast,
@@ -120,7 +121,7 @@ class _Pending:
 
 @dataclass_transform(kw_only_default=True)
 class StructType(type):
-    """Makes a slotted dataclass of a declaration, and keeps the declaration as its `__schema__`."""
+    """Makes a class with slots of a declaration, and keeps the declaration as its `__schema__`."""
 
     def __new__(
         cls,
@@ -132,40 +133,65 @@ class StructType(type):
         versions: range = range(0),
         flexible_since: int | None = None,
     ) -> "StructType":
-        # `dataclass(slots=True)` has to build the class a second time, and comes back here to do so.
-        if "__dataclass_fields__" in namespace:
-            return super().__new__(cls, name, bases, namespace)
         fields = []
         for attribute, value in tuple(namespace.items()):
             if isinstance(value, _Pending):
-                fields.append(declared := Field(attribute, **value.facts))
-                namespace[attribute] = _dataclass_default(declared)
+                fields.append(Field(attribute, **value.facts))
+                del namespace[attribute]  # a slot of this name takes its place
         namespace["__schema__"] = Schema(tuple(fields), versions, flexible_since, api_key)
-        made: Any = super().__new__(cls, name, bases, namespace)
-        # `__repr__` and `__eq__` are inherited: compiling them for two hundred classes would be felt at every start.
-        return cast("StructType", dataclass(slots=True, kw_only=True, repr=False, eq=False)(made))
+        namespace.setdefault("__slots__", tuple(field.name for field in fields))
+        namespace["__init__"] = _init
+        return super().__new__(cls, name, bases, namespace)
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: Any) -> None:
         super().__init__(name, bases, namespace)
 
 
-def _dataclass_default(field: Field) -> Any:
-    """The default as a dataclass wants it: made anew for each instance where it could be changed in place."""
-    if field.default is None:
-        return None
-    if field.is_array:
-        return dataclass_field(default_factory=list)
-    if not isinstance(field.type, Primitive):
-        return dataclass_field(default_factory=field.type)
-    return field.default
+def _init(self: "Struct", **given: Any) -> None:
+    """The first instance of a class has its constructor compiled; this one is replaced by it."""
+    made: Any = type(self)
+    made.__init__ = _compile_init(made)
+    made.__init__(self, **given)
+
+
+def _compile_init(made: "type[Struct]") -> Callable[..., None]:
+    """Every field by keyword, with its default. Compiling four hundred of these at each start would be felt."""
+    defaults: dict[str, Any] = {}
+    parameters, body = [], []
+    for field in made.__schema__.fields:
+        name, default = field.name, f"_{field.name}"
+        parameters.append(f"{name}={default}")
+        if field.default is None or (isinstance(field.type, Primitive) and not field.is_array):
+            defaults[default] = field.default
+            body.append(f"self.{name} = {name}")
+        else:  # made anew for each instance, because it could be changed in place
+            defaults[default] = _LEFT_OUT
+            defaults[f"_new_{name}"] = list if field.is_array else field.type
+            body.append(f"self.{name} = _new_{name}() if {name} is _LEFT_OUT else {name}")
+    lines = [f"def __init__(self, *, {', '.join([*parameters, 'unknown_tags=()'])}):"]
+    lines += [f"    {line}" for line in (*body, "self.unknown_tags = unknown_tags")]
+    scope: dict[str, Any] = {**defaults, "_LEFT_OUT": _LEFT_OUT}
+    exec("\n".join(lines), scope)  # noqa: S102 - names and defaults of our own declarations
+    compiled: Callable[..., None] = scope["__init__"]
+    return compiled
+
+
+_LEFT_OUT = object()
 
 
 class Struct(metaclass=StructType):
     """A group of fields inside a message; its versions are those of the message that it stands in."""
 
+    __slots__ = ("unknown_tags",)
     __schema__: ClassVar[Schema]
 
-    unknown_tags: tuple[RawTag, ...] = ()
+    if TYPE_CHECKING:
+        unknown_tags: tuple[RawTag, ...] = ()
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same with other values of some fields."""
+        held = {field.name: getattr(self, field.name) for field in self.__schema__.fields}
+        return type(self)(**{**held, "unknown_tags": self.unknown_tags, **changes})
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):

@@ -1,7 +1,5 @@
 """What a declaration turns into."""
 
-import dataclasses
-
 import pytest
 
 from headrace.protocol.messages.end_txn import EndTxnRequest
@@ -54,7 +52,7 @@ def test_an_instance_has_slots_and_is_a_dataclass():
     assert not hasattr(request, "__dict__")
     with pytest.raises(AttributeError):
         request.producer = 5
-    assert dataclasses.replace(request, committed=True) == EndTxnRequest(producer_id=5, committed=True)
+    assert request.replaced(committed=True) == EndTxnRequest(producer_id=5, committed=True)
     assert request.committed is False
 
 

@@ -5,7 +5,6 @@ A request is handed over whole, or in pieces that each take some milliseconds.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from headrace.broker.coordinator_log import CoordinatorLog
@@ -70,12 +69,12 @@ def ask_group_by_group(
             yield
         starts = range(0, len(allowed), _GROUPS_A_STEP)
         parts = [{asked: allowed[start : start + _GROUPS_A_STEP]} for start in starts]
-        pieces = [replace(request, **part) for part in parts]  # type: ignore[arg-type]  # of the field's own kind
+        pieces = [request.replaced(**part) for part in parts]
         if len(pieces) > 1:
             answer = yield from ask_in_pieces(ctx, pieces, answered)
         else:
             nothing: dict[str, Any] = {asked: []} if groups else {}  # or it is of a version without that field
-            answer = ask_groups(ctx, pieces[0] if pieces else replace(request, **nothing))
+            answer = ask_groups(ctx, pieces[0] if pieces else request.replaced(**nothing))
 
         def complete(response: Message | None) -> None:
             if response is None:

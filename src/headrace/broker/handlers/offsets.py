@@ -5,7 +5,6 @@ coordinator sees the rest, by name.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from headrace.broker.errors import code_of
@@ -43,7 +42,7 @@ def store_offsets(
     """Ask the group coordinator to store offsets, many of them in several pieces; one answer for all."""
     if sum(len(topic.partitions) for topic in request.topics) <= _OFFSETS_A_STEP:
         return ask_groups(ctx, request)
-    pieces = [replace(request, topics=piece) for piece in _pieces(request.topics)]  # type: ignore[arg-type]
+    pieces = [request.replaced(topics=piece) for piece in _pieces(request.topics)]
     return (yield from ask_in_pieces(ctx, pieces, "topics"))
 
 
@@ -56,7 +55,7 @@ def _pieces(topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTo
             if len(partitions) > room:
                 yield piece
                 piece, room = [], _OFFSETS_A_STEP
-            piece.append(replace(topic, partitions=partitions))  # type: ignore[arg-type]
+            piece.append(topic.replaced(partitions=partitions))
             room -= len(partitions)
     if piece:
         yield piece

@@ -6,7 +6,6 @@ in between is swept up at the next start.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 from headrace.broker.errors import BrokerError, code_of
 from headrace.broker.handler import GROUP, TOPIC, Answer, Context, denial
@@ -169,13 +168,13 @@ async def alter_offsets(ctx: Context, request: AlterShareGroupOffsetsRequest) ->
             named.append(outcome)
             kept.append(each)
         if kept:
-            allowed.append(replace(asked, partitions=kept))
+            allowed.append(asked.replaced(partitions=kept))
     try:
         _check_ended(ctx, [event.key for event in events])
         ctx.broker.shares.check_room(event.key for event in events)
     except BrokerError as error:
         return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=str(error))
-    decided = await ask_groups(ctx, replace(request, topics=allowed))
+    decided = await ask_groups(ctx, request.replaced(topics=allowed))
     if not isinstance(decided, AlterShareGroupOffsetsResponse) or decided.error_code:
         return decided
     if not await ctx.broker.shares.submit_all(events):
@@ -211,7 +210,7 @@ async def delete_offsets(ctx: Context, request: DeleteShareGroupOffsetsRequest) 
         _check_ended(ctx, keys)
     except BrokerError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=str(error))
-    decided = await ask_groups(ctx, replace(request, topics=allowed))
+    decided = await ask_groups(ctx, request.replaced(topics=allowed))
     if not isinstance(decided, DeleteShareGroupOffsetsResponse) or decided.error_code:
         return decided
     if not await ctx.broker.shares.delete(keys):
@@ -237,7 +236,7 @@ def delete_groups(ctx: Context, request: DeleteGroupsRequest) -> Steps[Answer]:
             busy.append(DeletableGroupResult(group_id=name, error_code=code))
         yield
     names = {each.group_id for each in busy}
-    others = replace(request, groups_names=[name for name in request.groups_names if name not in names])
+    others = request.replaced(groups_names=[name for name in request.groups_names if name not in names])
     answer = yield from _delete_groups(ctx, others)
 
     def complete(response: Message | None) -> None:

@@ -1,7 +1,5 @@
 """The records of `__consumer_offsets` to bytes and back, in Kafka's own formats."""
 
-from dataclasses import replace
-
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group import record_formats as formats
 from headrace.coordinator.group.share import group as share
@@ -59,7 +57,7 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     if isinstance(value, formats.OffsetCommitValue) and value.expire_timestamp != -1:
         return _TYPES.encode(record, _VERSION_WITH_EXPIRY)
     if isinstance(value, formats.ConsumerGroupMemberMetadataValue) and value.classic_member_metadata is None:
-        value = replace(value, unknown_tags=(_NULL_CLASSIC_METADATA, *value.unknown_tags))
+        value = value.replaced(unknown_tags=(_NULL_CLASSIC_METADATA, *value.unknown_tags))
         return _TYPES.encode(record._replace(value=value))
     return _TYPES.encode(record)
 

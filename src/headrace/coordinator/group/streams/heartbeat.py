@@ -7,7 +7,7 @@ assignment follow; and the member takes its next step.
 As in consumer groups, and other than in Kafka, a member that joins again under its own id is taken back at once.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group.events import Request
@@ -351,7 +351,7 @@ def _statuses(group: StreamsGroup, profile: Profile, configured: Configured, *, 
         detail = "Assignment delayed due to the configured initial rebalance delay."
         statuses.append(StatusCode.ASSIGNMENT_DELAYED.told(detail))
     if configured.status is not None:
-        statuses.append(replace(configured.status))  # whoever makes topics says there what came of it
+        statuses.append(configured.status.replaced())  # whoever makes topics says there what came of it
     if group.shutdown_requested_by is not None:
         detail = (
             f"Streams group member {group.shutdown_requested_by} encountered a fatal error and requested a shutdown "
