@@ -116,12 +116,25 @@ class QuietGroup(click.Group):
             ctx.exit(0)
 
 
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"headrace, version {headrace.__version__}")
+        ctx.exit()
+
+
 @click.group(
     cls=QuietGroup,
     commands=_COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(headrace.__version__, prog_name="headrace")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),

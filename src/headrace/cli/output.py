@@ -1,17 +1,15 @@
-"""How commands show things: tables and colours in a terminal, plain text in a pipe, JSON when asked."""
+"""How commands show things: tables and colours in a terminal, plain text in a pipe, JSON when asked.
+
+Rich is loaded by what draws with it: a broker that starts draws nothing.
+"""
 
 import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TextIO
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from headrace.dashboard.format import count as human_count
 from headrace.dashboard.format import moment as human_time
@@ -19,6 +17,11 @@ from headrace.dashboard.format import size as human_bytes
 from headrace.dashboard.format import text
 from headrace.dashboard.format import whole_duration as human_duration
 from headrace.errors import harmless
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
 
 __all__ = [
     "LiveView", "ProgressLine", "console", "error_console", "human_bytes", "human_count", "human_duration",
@@ -28,14 +31,18 @@ _WIDE: Final = 1000  # where nobody looks at once, lines are as long as they are
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-def console() -> Console:
+def console() -> "Console":
     """A console for standard output as it is now; in a pipe lines are as long as they are."""
+    from rich.console import Console
+
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=_WIDE)
 
 
-def error_console(stream: TextIO | None = None) -> Console:
+def error_console(stream: TextIO | None = None) -> "Console":
     """The same for standard error, or another stream."""
+    from rich.console import Console
+
     plain = Console(file=stream, stderr=True, highlight=False)
     return plain if plain.is_terminal else Console(file=stream, stderr=True, highlight=False, width=_WIDE)
 
@@ -45,8 +52,12 @@ def print_json(value: Any) -> None:
     click.echo(line.encode(errors="backslashreplace").decode())  # half a character, as JSON itself escapes it
 
 
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wraps: bool = False) -> Table:
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, wraps: bool = False) -> "Table":
     """A table; a `>` before a column's name sets it to the right, as numbers want; a `Text` keeps its colours."""
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(header_style="bold", box=None, pad_edge=False)
     for column in columns:
         side: Literal["left", "right"] = "right" if column.startswith(">") else "left"
@@ -63,7 +74,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 class LiveView:
     """What views of running things share; `_live` is there between `with` and its end, in a terminal, without JSON."""
 
-    def __init__(self, *, as_json: bool, refreshes_per_s: float, console: Console | None = None) -> None:
+    def __init__(self, *, as_json: bool, refreshes_per_s: float, console: "Console | None" = None) -> None:
         self._as_json = as_json
         self._refreshes_per_s = refreshes_per_s
         self._console = console or error_console()
@@ -71,6 +82,8 @@ class LiveView:
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._as_json:
+            from rich.live import Live
+
             self._live = Live(console=self._console, refresh_per_second=self._refreshes_per_s)
             self._live.start()
         return self
