@@ -67,7 +67,9 @@ class Dispatching(RuleBasedStateMachine):
     @rule(by=st.integers(0, 10))
     def pass_time(self, by):
         self.now += by
-        due = {number for number, deadline in self.submitted.items() if deadline <= self.now and number not in self.ended}
+        due = {
+            number for number, deadline in self.submitted.items() if deadline <= self.now and number not in self.ended
+        }
         expired = self.dispatch.expire(self.now)
         assert sorted(expired) == sorted(due)
         for number in expired:

@@ -247,13 +247,24 @@ class _Answering(End):
         """Answer; false if whoever asked does not read its answers."""
         self._check_mine()
         frame = (value or b"") if self._form is Form.RAW else encode_reply(request.message, value, headers)
-        return self._wire.try_send(frame)
+        return self._say(frame)
 
     def reply_error(self, request: Request, error: Exception) -> bool:
         """Answer that it has failed."""
         self._check_mine()
         frame = b"" if self._form is Form.RAW else encode_error(request.message, type(error).__name__, str(error))
-        return self._wire.try_send(frame)
+        return self._say(frame)
+
+    def _say(self, frame: bytes) -> bool:
+        try:
+            self._wire.socket.send(frame)  # for as long as a wire waits at a time: who does not read gets nothing
+        except pynng.Timeout:
+            return False
+        except pynng.BadState:
+            raise GatewayError(
+                f"there is no question at {self._where} that waits for an answer: answer each once, before the next"
+            ) from None
+        return True
 
     def run(self, stopping: threading.Event | None = None) -> None:
         """Answer with the function until `stopping` is set; a respondent's None is no answer."""

@@ -8,7 +8,7 @@ pyzmq's `zmq.auth.create_certificates` writes.
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from headrace.extras import load
 from headrace.gateways.errors import GatewayError
@@ -16,11 +16,13 @@ from headrace.secret_files import check_private, write_private
 
 if TYPE_CHECKING:
     import zmq
-    import zmq.auth
+    from zmq.utils import z85
 else:
     zmq = load("zmq", "a socket of ZeroMQ")
+    z85 = load("zmq.utils.z85")
 
-_KEY_CHARACTERS = 40
+_KEY_CHARACTERS: Final = 40
+_DOMAIN: Final = "headrace"  # of ZAP, by which a socket asks its context who may connect
 
 
 class InvalidKey(GatewayError):
@@ -30,7 +32,7 @@ class InvalidKey(GatewayError):
 def check_key(key: str, what: str) -> str:
     """A key of Z85, or what is wrong with it; the key itself is not shown."""
     try:
-        if len(key) == _KEY_CHARACTERS and len(zmq.utils.z85.decode(key)) == 32:
+        if len(key) == _KEY_CHARACTERS and len(z85.decode(key)) == 32:
             return key
     except (KeyError, ValueError, UnicodeError):
         pass
@@ -121,7 +123,7 @@ Curve = CurveServer | CurveClient
 
 class _Provider:
     def __init__(self, clients: Collection[str]) -> None:
-        self._clients = frozenset(zmq.utils.z85.decode(key) for key in clients)
+        self._clients = frozenset(key.encode() for key in clients)
 
     def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002 - pyzmq asks so
         return key in self._clients
@@ -137,7 +139,7 @@ class Guard:
             check_key(key, "a key in clients")
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback("*", credentials_provider=_Provider(clients))
+        self._authenticator.configure_curve_callback(_DOMAIN, credentials_provider=_Provider(clients))
 
     def close(self) -> None:
         self._authenticator.stop()
@@ -149,6 +151,7 @@ def protect(socket: "zmq.Socket[bytes]", curve: Curve) -> None:
     socket.curve_publickey = curve.keys.public.encode()
     if isinstance(curve, CurveServer):
         socket.curve_server = True
-        socket.zap_domain = b"headrace"
+        if curve.clients is not None:
+            socket.zap_domain = _DOMAIN.encode()
     else:
         socket.curve_serverkey = check_key(curve.server, "the server's key").encode()

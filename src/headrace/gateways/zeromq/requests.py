@@ -185,9 +185,9 @@ class Requester:
     def close(self) -> None:
         """Cancel what is not replied to."""
         with self._lock:
-            if self._why_not:
+            if self._is_closing:
                 return
-            self._why_not = f"the requester of {self._where} is closed: make another one"
+            self._why_not = self._why_not or f"the requester of {self._where} is closed: make another one"
             self._is_closing = True
         self._ring()
         self._thread.join()
@@ -200,6 +200,7 @@ class Requester:
     def abandon(self) -> None:
         """In a process that was forked."""
         self._lock = threading.Lock()
+        self._is_closing = True
         self._why_not = (
             f"the requester of {self._where} was made before this process was forked, and sockets do not outlive that: "
             "make it in the new process, or start that by multiprocessing's spawn"
@@ -228,6 +229,15 @@ class Requester:
                 left_s = _TICK_S if deadline is None else min(_TICK_S, deadline - time.monotonic())
                 poller.poll(max(int(left_s * 1000) + 1, 0))
                 self._step()
+        except Exception as error:  # noqa: BLE001 - callers must not wait for ever for a defect of ours
+            with self._lock:
+                self._why_not = (
+                    f"the requester of {self._where} has ended ({type(error).__name__}: {error}): make another"
+                )
+                calls, self._calls = self._calls, {}
+            _log.warning("a requester has ended", at=self._where, error=repr(error))
+            for call in calls.values():
+                _settle(call.future, NotYours(self._why_not))
         finally:
             for wire in self._wires:
                 wire.close(0)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from headrace.extras import load
@@ -17,7 +18,6 @@ from headrace.gateways.zeromq.curve import Curve, CurveClient, CurveServer, Guar
 
 if TYPE_CHECKING:
     import zmq
-    import zmq.utils.monitor
 else:
     zmq = load("zmq", "a socket of ZeroMQ")
 
@@ -25,6 +25,7 @@ SCHEMES: Final = ("tcp", "ipc")
 _HEARTBEAT_MS: Final = 2_000
 _DEAD_MS: Final = 6_000  # a peer that says nothing for so long is cut off
 _RECONNECT_MS, _RECONNECT_MOST_MS = 100, 2_000
+_EVENT: Final = Struct("=HI")  # of a monitor: what happened, and to which file descriptor
 _NOBLOCK: Final = int(zmq.NOBLOCK)
 _AUTHENTICATION: Final = "give curve=CurveServer(…), so that only those with a key get in"
 
@@ -218,8 +219,7 @@ class ZmqWire:
         if self._monitor is None:
             return found
         while int(self._monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
-            event = zmq.utils.monitor.parse_monitor_message(self._monitor.recv_multipart())
-            kind, value = event["event"], event["value"]
+            kind, value = _EVENT.unpack_from(self._monitor.recv_multipart()[0])
             if kind in (zmq.EVENT_ACCEPTED, zmq.EVENT_CONNECTED):
                 self._connected.add(value)
             elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
