@@ -29,6 +29,7 @@ _FOLDERS: Final = {
     "file": "files",
     "lines": "lines",
     "syslog": "syslog",
+    "webhook": "webhooks",
 }
 KINDS: Final = tuple(_FOLDERS)
 KIND_KEY: Final = Key("kind", str, "What it is.", is_needed=True, choices=KINDS)
