@@ -43,7 +43,7 @@ _ENDPOINT_KEYS: Final = (
     Key("path", str, "The path of the URL; by default / and the endpoint's name."),
     Key("topic", str, "Where its records go; by default a topic with the endpoint's name.", check=check_topic_name),
     Key("provider", str, "Who signs, and how: github, stripe, standard (Standard Webhooks), svix, slack, shopify; hmac "
-        "for any other, as header and the keys after it say; none, for endpoints that anybody may send to.",
+        "for any other, as signature_header and what follows say; none, for endpoints that anybody may send to.",
         choices=PROVIDERS),
     Key("secret", str, "The secret that requests are signed with, best as ${VARIABLE}; several, a line each, are all "
         "valid.", is_secret=True),
@@ -55,14 +55,14 @@ _ENDPOINT_KEYS: Final = (
     Key("headers", list, "Further headers that go into the record."),
     Key("replays", str, "What makes a delivery the same as one before: its id, or also its body, where the id is not "
         "signed.", "id", choices=("id", "body")),
-    Key("header", str, "For hmac: the header with the signature."),
+    Key("signature_header", str, "For hmac: the header with the signature."),
     Key("prefix", str, "For hmac: what stands before the signature, such as sha256=."),
     Key("hash", str, "For hmac: the hash.", "sha256", choices=HASHES),
     Key("encoding", str, "For hmac: how the signature is written.", "hex", choices=ENCODINGS),
     Key("signed", str, "For hmac: what is signed, with {body}, and {timestamp} and {id} if they are.", "{body}"),
     Key("timestamp_header", str, "For hmac: the header with the time in seconds since 1970."),
 )  # fmt: skip
-_ONLY_HMAC: Final = ("header", "prefix", "hash", "encoding", "signed", "timestamp_header")
+_ONLY_HMAC: Final = ("signature_header", "prefix", "hash", "encoding", "signed", "timestamp_header")
 # In the table of an endpoint, where they cannot be mistaken for options of a command.
 _SECRET_PLACES: Final = (
     Key("secret_file", str, "A file with the secret, which others must not be able to read."),
@@ -233,11 +233,11 @@ def _scheme(where: str, provider: str, values: Mapping[str, Any]) -> Scheme | No
             if values.get(name) not in (None, defaults[name]):
                 raise GatewayError(f"[{where}] has {name}, which provider {provider} does not take: remove it")
         return SCHEMES.get(provider)
-    for name in ("header", "timestamp_header"):
+    for name in ("signature_header", "timestamp_header"):
         if (text := values.get(name)) and not _HEADER.fullmatch(text):
             raise GatewayError(f"[{where}] {name} is {text[:80]!r}: write the name of a header")
-    if not values.get("header"):
-        raise GatewayError(f'[{where}] has no header: write header = "X-Signature"')
+    if not values.get("signature_header"):
+        raise GatewayError(f'[{where}] has no signature_header: write signature_header = "X-Signature"')
     signed, timestamp, id_name = values["signed"], values.get("timestamp_header") or "", values.get("id") or ""
     if "{body}" not in signed:
         raise GatewayError(f"[{where}] signed is {signed[:80]!r}, which leaves the body out: write {{body}} in it")
@@ -248,7 +248,7 @@ def _scheme(where: str, provider: str, values: Mapping[str, Any]) -> Scheme | No
     if "{id}" in signed and (not id_name or id_name.startswith("/")):
         raise GatewayError(f"[{where}] signed has an {{id}}: write the name of its header as id")
     return Scheme(
-        values["header"].lower(),
+        values["signature_header"].lower(),
         values.get("prefix") or "",
         values["hash"],
         values["encoding"],
