@@ -135,8 +135,8 @@ class Receiving:
         position = self._remembered.get(session)
         if isinstance(read, Data) and read.is_repair:
             return None  # how old the session is, and where it is, is not said by an old datagram
-        if isinstance(read, Heartbeat) and position == (read.sequence, read.message):
-            return None  # it has ended, and says so once more
+        if position is not None and self._is_old(read, position):
+            return None
         if len(self._streams) >= self._settings.sessions:
             self._own.refused_sessions += 1
             self._own.problem = (
@@ -156,6 +156,12 @@ class Receiving:
             self._latest.popitem(last=False)
         events.append(Began(session, None if previous == session else previous, is_again))
         return stream
+
+    def _is_old(self, read: Data | Heartbeat, position: Position) -> bool:
+        """Whether it says nothing new of a session that has ended: a straggler, or its last heartbeat once more."""
+        if isinstance(read, Data):
+            return read.sequence < position.sequence
+        return read.sequence <= position.sequence and (position.message is None or read.message <= position.message)
 
     def _begin(self, read: Data | Heartbeat, now: float) -> Position:
         first_held = read.sequence - read.held
