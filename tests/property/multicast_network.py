@@ -1,4 +1,4 @@
-"""A network of publishers and receivers in virtual time, that loses, doubles, delays, reorders and is cut for a while."""
+"""A network of publishers and receivers in virtual time, that loses, doubles, delays, and is cut for a while."""
 
 import heapq
 from collections import defaultdict
@@ -113,7 +113,7 @@ class Listener:
 
     def take(self, events: list[Event]) -> None:
         self.events += events
-        self.most_bytes = max(self.most_bytes, self.machine.bytes)
+        self.most_bytes = max(self.most_bytes, self.machine.held_bytes)
 
     def of(self, session: Session) -> list[Event]:
         return [event for event in self.events if event.session == session]

@@ -1,5 +1,6 @@
 """What a subscriber is told, in the order in which it happened. Pure values."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ class Why(StrEnum):
     OVERLOAD = "overload"  # the program did not take them quickly enough
 
 
-class Lost(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Lost:
     """Messages of a session that do not come, told once; `count` of them, none before `first` or behind `last`."""
 
     session: Session

@@ -1,7 +1,7 @@
 """A message of a group: what it carries beside its bytes. Pure.
 
-    flags · timestamp in ms, then by the flags: where it stands in a log (partition, offset, offset of the record before,
-    length and bytes of the topic) · key · headers; the value is the rest
+flags · timestamp in ms, then by the flags: where it stands in a log (partition, offset, offset of the record before,
+length and bytes of the topic) · key · headers; the value is the rest
 """
 
 import struct
@@ -17,6 +17,8 @@ _SHORT: Final = struct.Struct("!H")
 _LONG: Final = struct.Struct("!I")
 _NULL: Final = 0xFFFF_FFFF
 _MOST_TOPIC_BYTES: Final = 249
+_MOST_HEADERS: Final = 10_000
+_MOST_NAME: Final = 10_000  # characters, each up to four bytes
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -55,6 +57,24 @@ class Message(NamedTuple):
     session: Session
     number: int  # of the session's messages, from 0
     sequence: int  # of the datagram in which it ends
+
+
+def check_content(content: Content) -> None:
+    """Raise what cannot be written of it, in a sentence."""
+    _, key, headers, timestamp_ms, origin = content
+    if len(headers) > _MOST_HEADERS or any(len(name) > _MOST_NAME for name, _ in headers):
+        raise InvalidMessage(f"a message has at most {_MOST_HEADERS} headers with names up to {_MOST_NAME} characters")
+    if not -(1 << 63) <= timestamp_ms < 1 << 63:
+        raise InvalidMessage(f"timestamp_ms = {timestamp_ms} is no time: give milliseconds since 1970")
+    if key is not None and len(key) >= _NULL:
+        raise InvalidMessage("a key is longer than any message: shorten it")
+    if origin is not None and not (
+        len(origin.topic) <= _MOST_TOPIC_BYTES
+        and origin.topic.isascii()
+        and 0 <= origin.partition < 1 << 31
+        and -1 <= origin.after < origin.offset < 1 << 63
+    ):
+        raise InvalidMessage(f"{origin} is no place in a log: offset is above after, and topic is a topic's name")
 
 
 def write_content(content: Content) -> bytes:

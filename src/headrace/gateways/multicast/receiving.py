@@ -1,8 +1,9 @@
 """A receiver's decisions: which sessions are heard, from where each is read, what is asked for. Pure.
 
-A session is first heard somewhere in its life. If it is younger than this receiver, it is read from its very first message,
-so that nothing of it is missed unnoticed; one that is older is read from what comes next, or from the oldest that its
-publisher holds. One that was heard before, also by a receiver that has ended and left its positions, goes on from there.
+A session is first heard somewhere in its life. If it is younger than this receiver, it is read from its very first
+message, so that nothing of it is missed unnoticed; one that is older is read from what comes next, or from the oldest
+that its publisher holds. One that was heard before, also by a receiver that has ended and left its positions, goes on
+from there.
 """
 
 from collections import Counter, OrderedDict
@@ -74,7 +75,6 @@ class Receiving:
         self._naks = 0
         self._own = ReceivingCounts()
         self._ended = StreamCounts()
-        self._bytes_before = 0
 
     # --- what is known
 
@@ -91,8 +91,12 @@ class Receiving:
         return own
 
     @property
-    def bytes(self) -> int:
-        return sum(stream.bytes for stream in self._streams.values())
+    def invalid(self) -> int:
+        return self._own.invalid
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(stream.held_bytes for stream in self._streams.values())
 
     @property
     def streams(self) -> Mapping[Session, Stream]:
@@ -121,12 +125,12 @@ class Receiving:
             stream = self._open(read, now, events)
             if stream is None:
                 return events
-        before = stream.bytes
+        before = stream.held_bytes
         if isinstance(read, Data):
             events += stream.receive(read, now)
         else:
             events += stream.receive_heartbeat(read, now)
-        if stream.bytes > before:
+        if stream.held_bytes > before:
             self._limit(events)
         return events
 
@@ -175,8 +179,8 @@ class Receiving:
 
     def _limit(self, events: list[Event]) -> None:
         """Over the bound of bytes the one that holds most gives up its oldest hole."""
-        while self.bytes > self._settings.window_bytes:
-            largest = max(self._streams.values(), key=lambda stream: stream.bytes)
+        while self.held_bytes > self._settings.window_bytes:
+            largest = max(self._streams.values(), key=lambda stream: stream.held_bytes)
             if not largest.give_up_first(events):
                 largest.give_up_all(events)  # a single message that is longer than what may be held
 

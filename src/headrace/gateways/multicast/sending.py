@@ -103,7 +103,9 @@ class Sending:
         self._room = settings.datagram_bytes - AROUND_BYTES
         self._pace = Pace(settings.rate_bytes_s, 2 * settings.datagram_bytes)
         rate = settings.rate_bytes_s
-        self._repairs = Repairs(_UNPACED_REPAIRS if rate is None else rate * settings.repair_share, settings.datagram_bytes)
+        self._repairs = Repairs(
+            _UNPACED_REPAIRS if rate is None else rate * settings.repair_share, settings.datagram_bytes
+        )
         self._queue: deque[bytes] = deque()
         self._queue_bytes = 0
         self._queued_at = -inf  # the first that waits

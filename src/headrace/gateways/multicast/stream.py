@@ -1,11 +1,11 @@
 """One session at a receiver: datagrams in any order in, messages in order and losses out. Pure.
 
-Everything before the frontier (`next_sequence`) is settled. Datagrams from there on are held until what is before them has
-come or is given up; what is not there and not given up is a hole, and holes are asked for.
+Everything before the frontier is settled. Datagrams from there on are held until what is before them has come or is
+given up; what is not there and not given up is a hole, and holes are asked for.
 
 What always holds: every message from the first one on is emitted once or told lost once, decided by the numbers that
-datagrams and heartbeats carry; nothing is told lost before the frontier is behind it; and what is held has bounds, at which
-the oldest holes are given up.
+datagrams and heartbeats carry; nothing is told lost before the frontier is behind it; and what is held has bounds, at
+which the oldest holes are given up.
 """
 
 from dataclasses import dataclass
@@ -78,7 +78,9 @@ class StreamCounts:
 
 
 class Stream:
-    def __init__(self, session: Session, begin: Position, settings: ReceivingSettings, random: Random, now: float) -> None:
+    def __init__(
+        self, session: Session, begin: Position, settings: ReceivingSettings, random: Random, now: float
+    ) -> None:
         self.session = session
         self.heard_at = now
         self.counts = StreamCounts()
@@ -107,7 +109,7 @@ class Stream:
         return Position(self._next, self._message)
 
     @property
-    def bytes(self) -> int:
+    def held_bytes(self) -> int:
         return self._held_bytes + self._parts_bytes
 
     @property
@@ -350,7 +352,7 @@ class Stream:
         self._message = last + 1
         count = last - first + 1
         if self._early:
-            # Of a lost stretch nothing can have been whole; a datagram's own data decides, not what it was thought to be.
+            # Of what is lost nothing can have been whole, unless a publisher contradicts itself.
             self._early = {number for number in self._early if number > last}
         if self._ahead:
             self._ahead = {number: ahead for number, ahead in self._ahead.items() if number > last}
@@ -388,8 +390,8 @@ class Stream:
         size = sum(len(piece) for _, piece in kept)
         self._held_bytes += size - data.size
         self._held[data.sequence] = data._replace(pieces=tuple(kept), size=size)
-        for number in {data.message, number} & self._ahead.keys():
-            self._emit_ahead(number, emitted)
+        for cut in {data.message, number} & self._ahead.keys():
+            self._emit_ahead(cut, emitted)
 
     def _count_ahead(self, number: int, flags: int, sequence: int) -> None:
         ahead = self._ahead.setdefault(number, _Ahead())
@@ -414,4 +416,3 @@ class Stream:
             return
         self._early.add(number)
         self._emit(b"".join(parts), number, ahead.last, emitted)
-

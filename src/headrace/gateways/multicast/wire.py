@@ -166,7 +166,9 @@ def read_datagram(data: bytes, wall_ms: int, seal: Seal | None) -> Datagram:
     """What a datagram says; raises `InvalidDatagram` in one sentence."""
     size = len(data)
     if size < _HEAD.size or data[:2] != MAGIC:
-        raise InvalidDatagram(f"a datagram of {size} bytes is not of this protocol: does another program use the group?")
+        raise InvalidDatagram(
+            f"a datagram of {size} bytes is not of this protocol: does another program use the group?"
+        )
     _, version, flagged, source, incarnation, time_ms = _HEAD.unpack_from(data)
     if version != VERSION:
         raise InvalidDatagram(f"a datagram has version {version} and {VERSION} is known: update this program")
@@ -195,7 +197,7 @@ def read_datagram(data: bytes, wall_ms: int, seal: Seal | None) -> Datagram:
     raise InvalidDatagram(f"a datagram is of kind {kind}, which is not known: update this program")
 
 
-def _read_data(session: Session, is_repair: bool, data: bytes, end: int) -> Data:  # noqa: FBT001
+def _read_data(session: Session, is_repair: bool, data: bytes, end: int) -> Data:
     place = _HEAD.size + _DATA.size
     if place >= end:
         raise _cut()
