@@ -28,6 +28,7 @@ SECTION: Final = "gateways"
 _FOLDERS: Final = {
     "file": "files",
     "lines": "lines",
+    "multicast": "multicast",
     "syslog": "syslog",
     "webhook": "webhooks",
 }

@@ -15,6 +15,8 @@ from headrace.gateways.gateway import Overload
 from headrace.gateways.inlet import Overloaded
 from headrace.gateways.multicast.events import Began, Ended, Event, Lost, Why
 from headrace.gateways.multicast.group import Group
+from headrace.gateways.multicast.joining import TopicRecord
+from headrace.gateways.multicast.log_subscriber import LogSubscriber, TopicGap
 from headrace.gateways.multicast.message import Content, Message, Origin
 from headrace.gateways.multicast.publisher import Publisher, PublisherClosed
 from headrace.gateways.multicast.sending import SendingSettings
@@ -28,6 +30,7 @@ __all__ = [
     "Ended",
     "Event",
     "Group",
+    "LogSubscriber",
     "Lost",
     "Message",
     "Origin",
@@ -40,5 +43,7 @@ __all__ = [
     "SendingSettings",
     "Session",
     "Subscriber",
+    "TopicGap",
+    "TopicRecord",
     "Why",
 ]
