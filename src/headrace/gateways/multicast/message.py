@@ -4,6 +4,7 @@ flags · timestamp in ms, then by the flags: where it stands in a log (partition
 length and bytes of the topic) · key · headers; the value is the rest
 """
 
+import re
 import struct
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ _SHORT: Final = struct.Struct("!H")
 _LONG: Final = struct.Struct("!I")
 _NULL: Final = 0xFFFF_FFFF
 _MOST_TOPIC_BYTES: Final = 249
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MOST_HEADERS: Final = 10_000
 _MOST_NAME: Final = 10_000  # characters, each up to four bytes
 
@@ -89,6 +91,8 @@ def write_content(content: Content) -> bytes:
         flags |= _KEY
         parts += (_LONG.pack(len(key)), key)
     if headers:
+        if any(_SURROGATE.search(name) for name, _ in headers):
+            raise InvalidMessage("the name of a header has characters that no text has: give it as text")
         flags |= _HEADERS
         parts.append(_SHORT.pack(len(headers)))
         for name, held in headers:
