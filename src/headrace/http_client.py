@@ -9,7 +9,7 @@ loaded with the first request, so that who sends none does not wait for it.
 import base64
 import contextlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
@@ -55,6 +55,39 @@ class Answer(NamedTuple):
     def is_success(self) -> bool:
         """Whether it did what was asked."""
         return 200 <= self.status < 300
+
+
+class Stream:
+    """An answer that does not end; one thread reads it, any may close it."""
+
+    def __init__(self, host: str, response: "urllib3.BaseHTTPResponse") -> None:
+        self.status = response.status
+        self._host = host
+        self._response = response
+
+    def chunks(self) -> Iterator[bytes]:
+        """What comes, as it comes, to the end; raises `NoAnswer` if it breaks off or nothing comes for too long."""
+        from urllib3.exceptions import HTTPError
+
+        try:
+            yield from self._response.stream(65536)
+        except (HTTPError, OSError, ValueError, AttributeError) as error:  # of one that was closed meanwhile too
+            raise NoAnswer(self._host, _reason_of(error)) from error
+
+    def rest(self, most_bytes: int = 65536) -> bytes:
+        """The beginning of what is left of an answer that does end."""
+        from urllib3.exceptions import HTTPError
+
+        try:
+            return self._response.read(most_bytes)
+        except HTTPError as error:
+            raise NoAnswer(self._host, _reason_of(error)) from error
+
+    def close(self) -> None:
+        """Hang up; whoever reads comes to the end."""
+        with contextlib.suppress(ValueError, RuntimeError, OSError, AttributeError):
+            shutdown: Any = self._response.shutdown
+            shutdown()
 
 
 class HttpServer:
@@ -120,6 +153,26 @@ class HttpServer:
         except (HTTPError, TimeoutError) as error:
             self.close()
             raise NoAnswer(self.host, _reason_of(error)) from error
+
+    def follow(self, path: str, headers: Mapping[str, str] | None = None) -> Stream:
+        """Ask for an answer that does not end; raises `NoAnswer`, and the stream does if nothing comes for so long."""
+        from urllib3.exceptions import HTTPError
+
+        if self._pool is None:
+            self._pool = self._make_pool()
+        try:
+            response = self._pool.request(
+                "GET",
+                self.origin + path,
+                headers={**self._headers, **(headers or {})},
+                timeout=self._timeout_s,
+                retries=False,
+                preload_content=False,
+            )
+        except HTTPError as error:
+            self.close()
+            raise NoAnswer(self.host, _reason_of(error)) from error
+        return Stream(self.host, response)
 
     def close(self) -> None:
         """Disconnect; the next request connects anew."""

@@ -14,7 +14,19 @@ class SourceRefused(ConnectError):
 
     def __init__(self, text: str, remedy: str | None = None) -> None:
         super().__init__(f"{text}: {remedy}" if remedy else text)
+        self.text = text
         self.remedy = remedy
+
+
+class PositionLost(SourceRefused):
+    """What is behind a stored position is not there any more; only a new snapshot brings what happened since."""
+
+
+class BadToken(ConnectError):
+    """A resume token that cannot be read, or is of something else."""
+
+    def __init__(self, text: str, remedy: str) -> None:
+        super().__init__(f"the resume token cannot be used, because {text}: {remedy}")
 
 
 class DeliveryExpired(ConnectError):

@@ -114,6 +114,16 @@ class Remaining:
         )
 
 
+def moved_ranges(stored: Sequence[dict[str, Any]], table: str, key: Sequence[Any]) -> list[dict[str, Any]]:
+    """What is left in a position, had the first range of a table been read up to a key."""
+    found = [dict(one) for one in stored]
+    for one in found:
+        if one["table"] == table:
+            one["after"] = list(key)
+            break
+    return found
+
+
 LOW, HIGH = "low", "high"
 _NOTHING: Final[frozenset[str]] = frozenset()
 

@@ -86,7 +86,7 @@ def test_changes_without_a_broker(database: CdcPostgres) -> None:
 def test_a_named_slot_remembers(database: CdcPostgres) -> None:
     database.execute("create table t (id int primary key)")
     with changes(database.url, ["t"], slot="mine") as stream:
-        stream._open()
+        stream.open()
         database.execute("insert into t values (1)", "insert into t values (2)")
         found = iter(stream)
         assert [next(found).key for _ in range(2)] == [{"id": 1}, {"id": 2}]

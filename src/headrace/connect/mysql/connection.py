@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import pymysql
 
-from headrace.connect.errors import SourceRefused, SourceUnavailable
+from headrace.connect.errors import PositionLost, SourceRefused, SourceUnavailable
 from headrace.connect.mysql.gtid import GtidState, MariaDbState, MysqlState
 from headrace.connect.mysql.settings import Address
 
@@ -19,10 +19,6 @@ _DENIED, _DENIED_DATABASE, _NO_DATABASE, _NO_PRIVILEGE, _DENIED_TABLE = 1045, 10
 _LOG_TROUBLE, _CHANGED_DEFINITION = 1236, 1412
 _NO_ANSWER = range(2000, 2100)  # the client's own: gone away, cannot connect
 _PASSING = {1040, 1053, 1158, 1159, 1160, 1161, 1205, 1213, 1927, 3169, _CHANGED_DEFINITION}
-
-
-class PlaceLost(SourceRefused):
-    """What is needed to go on from the stored position is gone; a new snapshot would help."""
 
 
 def connect(address: Address) -> Connection:
@@ -94,7 +90,7 @@ def raise_error(address: Address, number: int, said: str, cause: BaseException |
             f"user {address.user} may not read what is to be captured ({said})", f"GRANT SELECT ON *.* TO {user}"
         ) from cause
     if number == _LOG_TROUBLE:
-        raise PlaceLost(
+        raise PositionLost(
             f"the server at {address.where} no longer has the binary log from the stored position on ({said})",
             "start with snapshot='when-needed', and let the server keep its log longer: "
             "SET GLOBAL binlog_expire_logs_seconds = 604800",
@@ -177,3 +173,9 @@ def current_state(connection: Connection, server: Server) -> GtidState:
     """The transactions that the log holds now."""
     variable = "@@global.gtid_binlog_pos" if server.is_mariadb else "@@global.gtid_executed"
     return server.parse_state(ask(connection, f"SELECT {variable}")[0][0] or "")
+
+
+def installed_at(connection: Connection) -> str:
+    """When the server's own tables were made: which installation it is; empty if this user may not see them."""
+    query = "SELECT MIN(create_time) FROM information_schema.tables WHERE table_schema = 'mysql'"
+    return str(ask(connection, query)[0][0] or "")

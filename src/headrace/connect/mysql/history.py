@@ -7,7 +7,7 @@ at the start, and comes again from the log.
 import contextlib
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -104,6 +104,30 @@ class MemoryHistory:
     def forget(self, numbers: list[int]) -> None:
         for number in numbers:
             self._records.pop(number, None)
+
+
+class TokenHistory(MemoryHistory):
+    """For who keeps the history with the position: the shapes of what is captured stand in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: tuple[int, list[dict[str, Any]]] | None = None
+
+    def take(self, position: Position) -> None:
+        """Begin with the shapes that stand in a position."""
+        shapes = [Shape.from_json(one) for one in position["shapes"]]
+        named: dict[str, Shape | None] = {shape.full_name: shape for shape in shapes}
+        self.forget([record.number for record in self.load()])
+        self.append(HistoryRecord(int(position["history"]), position["gtid"], "(as stored)", named, is_whole=True))
+
+    def shapes_of(self, position: Position, captures: Callable[[Name], bool]) -> list[dict[str, Any]]:
+        """What `take` needs: the shapes at a position of what is captured."""
+        number = int(position["history"])
+        if self._told is None or self._told[0] != number:
+            known = (shapes_at(self.load(), number) or {}).values()
+            found = [shape.as_json() for shape in known if captures((shape.database, shape.table))]
+            self._told = number, found
+        return self._told[1]
 
 
 class TopicHistory:

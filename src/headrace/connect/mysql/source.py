@@ -8,14 +8,15 @@ that are read anew beside the log stands under `"incremental"`.
 """
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.connect.change import READ, TRUNCATE, Batch, Change, Event, Origin, Place, Position, with_values
-from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
-from headrace.connect.incremental import Incremental, Remaining
+from headrace.connect.errors import PositionLost, SchemaChangeBlocked, SourceRefused
+from headrace.connect.incremental import Incremental, Remaining, moved_ranges
 from headrace.connect.mysql.catalog import CatalogTable, Selection
 from headrace.connect.mysql.chunks import ChunkReader
-from headrace.connect.mysql.connection import PlaceLost, connect, examine, translated
+from headrace.connect.mysql.connection import connect, examine, installed_at, translated
 from headrace.connect.mysql.ddl import Name
 from headrace.connect.mysql.decode import OWN, Decoder, Progress
 from headrace.connect.mysql.gtid import GtidState
@@ -23,10 +24,10 @@ from headrace.connect.mysql.history import DatabaseMemory, SchemaHistory, shapes
 from headrace.connect.mysql.settings import MysqlSettings, parse_url
 from headrace.connect.mysql.shape import Shape
 from headrace.connect.mysql.signal_table import SignalTable
-from headrace.connect.mysql.snapshot import Snapshot
+from headrace.connect.mysql.snapshot import RowQuery, Snapshot
 from headrace.connect.mysql.stream import BinlogStream
 from headrace.connect.rereading import Rereading
-from headrace.connect.table import TableName
+from headrace.connect.table import Row, Table, TableName
 from headrace.connect.unseen import STORED
 from headrace.telemetry.logs import get_logger
 
@@ -54,6 +55,8 @@ class MysqlSource:
         self._first: bytes | None = None
         self._handed: Position = {}
         self._beat_at = 0.0
+        self._identity: str | None = None
+        self._read_by: tuple[Table, RowQuery] | None = None
 
     # --- beginning
 
@@ -79,7 +82,7 @@ class MysqlSource:
             )
         try:
             self._go_on(memory, position)
-        except PlaceLost:
+        except PositionLost:
             if self._settings.snapshot != "when-needed":
                 raise
             log.warning("position is lost, a new snapshot begins", server=self._address.where)
@@ -120,7 +123,7 @@ class MysqlSource:
         records = self._history.load()
         shapes = shapes_at(records, number)
         if shapes is None:
-            raise PlaceLost(
+            raise PositionLost(
                 f"record {number} of the schema history is missing, so the log cannot be read with the shapes of its "
                 "time",
                 "headrace cdc rebuild-history NAME, if no table changed its shape since, or begin anew with a snapshot",
@@ -333,6 +336,33 @@ class MysqlSource:
         left = self._rereading.incremental.remaining.tables
         return with_values(snapshot_left=left, **self._rereading.stopped.facts)
 
+    @property
+    def captures(self) -> Selection:
+        """Which tables are captured."""
+        return self._captures
+
+    def identity(self) -> str:
+        """Which MariaDB this is, as far as it tells; MySQL's transactions say it themselves."""
+        if not self._server.is_mariadb:
+            return ""
+        if self._identity is None:
+            assert self._memory is not None
+            with translated(self._address):
+                self._identity = installed_at(self._memory.side())
+        return self._identity
+
+    def holds(self, position: Position) -> bool:
+        """Whether the server has come as far as a position."""
+        assert self._memory is not None
+        return self._memory.current_state().covers(self._server.parse_state(position["gtid"]))
+
+    def read_key(self, table: Table, row: Row) -> list[Any] | None:
+        """The key of a row that was read, as positions hold it; None if its table has none."""
+        if self._read_by is None or self._read_by[0] is not table:
+            found = (one for one in self._decoder.captured if one.full_name == table.full_name)
+            self._read_by = table, RowQuery(self._captures.ordered(next(found)))
+        return list(self._read_by[1].key_of(row)) or None
+
     def acknowledge(self, position: Position) -> None:
         """The server keeps its log by its own rules; there is nothing to tell it."""
 
@@ -344,6 +374,13 @@ class MysqlSource:
         if self._memory is not None:
             self._memory.close()
             self._memory = None
+
+
+def moved(position: Position, table: str, key: Sequence[Any]) -> Position:
+    """A position, had a table been read up to a key."""
+    if "snapshot" in position:
+        return {**position, "snapshot": {"table": table, "after": list(key)}}
+    return {**position, "incremental": moved_ranges(position.get("incremental", []), table, key)}
 
 
 def _name(full_name: str) -> Name:

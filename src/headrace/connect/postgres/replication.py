@@ -113,6 +113,13 @@ class ReplicationStream:
         if asks:
             self._send(time.monotonic())
 
+    def keep_alive(self) -> None:
+        """Give a sign of life, though nothing is received now."""
+        try:
+            self._feed_back()
+        except OperationalError as error:
+            raise SourceUnavailable(f"the database ended the replication stream ({in_one_line(error)})") from error
+
     def confirm(self, lsn: int) -> None:
         """The server may forget what is before this; it is told soon."""
         self._flushed = max(self._flushed, lsn)

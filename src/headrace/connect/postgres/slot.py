@@ -10,7 +10,7 @@ import psycopg
 from psycopg import pq
 
 from headrace.connect.change import Position
-from headrace.connect.errors import SourceRefused, SourceUnavailable
+from headrace.connect.errors import PositionLost, SourceRefused, SourceUnavailable
 from headrace.connect.postgres.connection import checked
 from headrace.connect.postgres.relation import LogPosition, format_lsn, parse_lsn
 from headrace.connect.postgres.settings import PostgresSettings
@@ -66,9 +66,9 @@ def check_slot(state: SlotState, database: str) -> None:
         raise slot_lost(state.name)
 
 
-def slot_lost(name: str) -> SourceRefused:
+def slot_lost(name: str) -> PositionLost:
     """The server has thrown away log that was not read."""
-    return SourceRefused(
+    return PositionLost(
         f"slot {name} is lost: the server has removed log that was not read yet (max_slot_wal_keep_size), so changes "
         "are missing and only a new snapshot brings them",
         f"SELECT pg_drop_replication_slot('{name}'), then start with snapshot='when-needed'",
@@ -204,14 +204,14 @@ def decide_start(
     if mode == "when-needed":
         return Start(Begin.SNAPSHOT, drop_slot=slot is not None)
     if slot is None:
-        raise SourceRefused(
+        raise PositionLost(
             f"slot {name} is gone, and with it the log behind {format_lsn(here.lsn)}, so changes are missing and only "
             "a new snapshot brings them",
             "start with snapshot='when-needed'",
         )
     if slot.is_lost:
         raise slot_lost(name)
-    raise SourceRefused(
+    raise PositionLost(
         f"slot {name} stands at {format_lsn(slot.confirmed_lsn)}, beyond the stored position {format_lsn(here.lsn)}: "
         "another reader used it, and changes are missing here",
         "give each reader a slot of its own, and start with snapshot='when-needed'",

@@ -6,13 +6,14 @@ needed to go on, in the log as in what is left of a snapshot.
 
 import contextlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 
 from headrace.connect.change import READ, Batch, Change, Event, Origin, Place, Position, TransactionEnd
-from headrace.connect.errors import ConnectError, SchemaChangeBlocked, SourceRefused
-from headrace.connect.incremental import Incremental, Remaining
+from headrace.connect.errors import ConnectError, PositionLost, SchemaChangeBlocked
+from headrace.connect.incremental import Incremental, Remaining, moved_ranges
 from headrace.connect.postgres.captured import CapturedTables
 from headrace.connect.postgres.catalog import quote
 from headrace.connect.postgres.chunks import check_marks, mark_in
@@ -36,7 +37,7 @@ from headrace.connect.postgres.slot import (
 )
 from headrace.connect.postgres.snapshot import InitialSnapshot, plan_ranges
 from headrace.connect.rereading import Rereading
-from headrace.connect.table import TableName
+from headrace.connect.table import Row, Table, TableName
 from headrace.connect.unseen import STORED, emptied
 from headrace.telemetry.logs import get_logger
 
@@ -117,7 +118,7 @@ class PostgresSource:
         if position is None or position.get("ended") or not before or not system or before == system:
             return position
         if self._settings.snapshot != "when-needed":
-            raise SourceRefused(
+            raise PositionLost(
                 f"the stored position is of another database (it was {before} and is {system}, by system identifier "
                 "and number), as after a restore, so changes are missing and only a new snapshot brings them",
                 "start with snapshot='when-needed'",
@@ -332,6 +333,17 @@ class PostgresSource:
             self._facts.stopped_tables = dict(refused)
         return self._facts.as_json()
 
+    def read_key(self, table: Table, row: Row) -> list[Any] | None:
+        """The key of a row that was read, as positions hold it; None if its table has none."""
+        assert self._tables is not None
+        query = self._tables.queries.get(table.full_name)
+        return list(query.key_of(row)) if query is not None and query.has_key else None
+
+    def keep_alive(self) -> None:
+        """Nobody takes what was read; the server is told that we are there."""
+        if self._stream is not None and self._decoder is not None:
+            self._stream.keep_alive()
+
     def acknowledge(self, position: Position) -> None:
         """The server may forget what is before this."""
         if self._stream is None or self._decoder is None:
@@ -353,3 +365,8 @@ class PostgresSource:
                 self._side.close()
             self._side = None
         self._decoder = None
+
+
+def moved(position: Position, table: str, key: Sequence[Any]) -> Position:
+    """A position, had a table been read up to a key."""
+    return {**position, "snapshot": moved_ranges(position.get("snapshot", []), table, key)}

@@ -249,3 +249,11 @@ def uninstall(path: Path, capture: str = "headrace", busy_timeout_s: float = 10.
                     connection.execute(f"DROP TRIGGER IF EXISTS {trigger_name(capture, shape_id, kind)}")
         for table in own_tables(capture):
             connection.execute(f"DROP TABLE IF EXISTS {quote(table)}")
+
+
+def list_captures(path: Path, busy_timeout_s: float = 10.0) -> list[str]:
+    """The captures that are installed in a database."""
+    with closing(connect(path, busy_timeout_s)) as connection, translated(path):
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    names = [name.removesuffix("_state") for name in tables if name.endswith("_state")]
+    return [name for name in names if tables.issuperset(own_tables(name))]

@@ -8,6 +8,7 @@ up to which it was read.
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.connect.change import (
@@ -22,12 +23,13 @@ from headrace.connect.change import (
     UnseenChange,
     with_values,
 )
-from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
+from headrace.connect.errors import PositionLost, SchemaChangeBlocked, SourceRefused
 from headrace.connect.sqlite.capture import REPLACED, Capture, read_anew
 from headrace.connect.sqlite.connection import SqliteSettings, connect, read_wire, translated
 from headrace.connect.sqlite.shape import Shape, difference
 from headrace.connect.sqlite.snapshot import Snapshot
 from headrace.connect.sqlite.statements import FIXED_COLUMNS
+from headrace.connect.sqlite.values import to_position
 from headrace.connect.table import Row, Table, TableName
 from headrace.connect.unseen import REREAD, STORED, StoppedTables, emptied
 
@@ -80,7 +82,7 @@ class SqliteSource:
             elif position["change"] > last:
                 missing = "the file is older than it, as after a backup was put back"
             if missing and mode != "when-needed":
-                raise SourceRefused(
+                raise PositionLost(
                     f"changes of {self._settings.path} behind position {position['change']} are missing ({missing})",
                     "start with snapshot='when-needed', and give each reader a capture of its own",
                 )
@@ -258,6 +260,10 @@ class SqliteSource:
         active = (known for known in self._capture.known() if known.active)
         return [self._tables[known.id][1].as_name for known in active if known.shape.table not in self._left_out]
 
+    def read_key(self, table: Table, row: Row) -> list[Any] | None:
+        """The key of a row that was read, as positions hold it; None if its table has none."""
+        return [to_position(row[place]) for place in self._tables[table.id][0].key_places] or None
+
     def acknowledge(self, position: Position) -> None:
         now = time.monotonic()
         if now >= self._prune_at and self._writer is not None:
@@ -271,6 +277,11 @@ class SqliteSource:
                 connection.close()
         self._reader = self._writer = None
         self._snapshot = None
+
+
+def moved(position: Position, table: str, key: Sequence[Any]) -> Position:
+    """A position, had a table been read up to a key."""
+    return {**position, "snapshot": {"table": table.removeprefix("main."), "after": list(key)}}
 
 
 def _origin(at_ms: int, snapshot: str) -> Origin:

@@ -26,7 +26,7 @@ from headrace.connect.change import (
     UnseenChange,
     with_values,
 )
-from headrace.connect.errors import SchemaChangeBlocked, SourceRefused
+from headrace.connect.errors import PositionLost, SchemaChangeBlocked
 from headrace.connect.postgres.catalog import Catalog
 from headrace.connect.postgres.connection import connect, translated
 from headrace.connect.table import Table, TableName, to_wire
@@ -120,7 +120,7 @@ class TriggerSource:
         if self._settings.snapshot == "when-needed":
             self._is_anew = True
             return None
-        raise SourceRefused(
+        raise PositionLost(
             f"changes behind the stored position are missing ({missing})", "start with snapshot='when-needed'"
         )
 
