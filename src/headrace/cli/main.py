@@ -63,6 +63,7 @@ SUMMARIES = {
     "topic": "Make topics, look at them, change them, delete them.",
     "produce": "Write records to a topic.",
     "tail": "Show the records of a topic, and wait for more.",
+    "changes": "Print the changes of a database, a topic or a view, as JSON.",
     "group": "Look at consumer groups, move them, delete them.",
     "queue": "Look at queues, send dead letters back, purge and move messages.",
     "events": "Look into a store of events, and at what was at any time.",

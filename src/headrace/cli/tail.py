@@ -93,7 +93,7 @@ def tail(
             )
             for group in _limit(reading, is_wanted, limit):
                 show(group)
-                _check_reader()
+                check_output()
     except KeyboardInterrupt:
         # The way to end what would go on for ever; of what would have ended by itself, something is missing now.
         if not follow:
@@ -155,7 +155,7 @@ def _display(*, is_json: bool, with_headers: bool) -> Callable[[list[ReadRecord]
     return show
 
 
-def _check_reader() -> None:
+def check_output() -> None:
     """Whether whoever reads our output is still there: in a quiet topic no write would tell."""
     try:
         poller = select.poll()

@@ -43,6 +43,7 @@ class Kind:
     verify: Callable[[Source, Position], None] = lambda _source, _position: None  # once it is open
     key_of: Callable[[str], Sequence[str]] = lambda _table: ()
     why_not: str = ""  # why no token is of use, as nothing is kept for it
+    remembered: Callable[[], Position | None] = lambda: None  # where a slot stands that `open` does not look at itself
     release: Callable[[], None] = lambda: None  # once it is closed
 
 
@@ -87,7 +88,7 @@ class DatabaseReader:
 
     def open(self, token: Token | None) -> Mark:
         if token is None:
-            self._open(None)
+            self._open(self._kind.remembered())
             self._base = self._new_base()
         else:
             self._base, self._done = token.base, _seen_of(token)

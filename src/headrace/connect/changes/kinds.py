@@ -132,7 +132,7 @@ def sqlite(
     key_columns: Mapping[str, Sequence[str]] | None,
     settings: Mapping[str, Any],
 ) -> Kind:
-    from headrace.connect.sqlite.capture import uninstall
+    from headrace.connect.sqlite.capture import acknowledged, uninstall
     from headrace.connect.sqlite.connection import SqliteSettings
     from headrace.connect.sqlite.source import SqliteSource, moved
 
@@ -149,6 +149,9 @@ def sqlite(
             remove_orphans(path, chosen.busy_timeout_s)
         return SqliteSource(chosen)
 
+    def remembered() -> Position | None:
+        return None if slot is None else acknowledged(path, slot, chosen.busy_timeout_s)
+
     def release() -> None:
         if slot is None and path.is_file():
             uninstall(path, capture, chosen.busy_timeout_s)
@@ -159,6 +162,7 @@ def sqlite(
         moved,
         key_of=filters.key_of,
         why_not="" if slot else _NO_SLOT,
+        remembered=remembered,
         release=release,
     )
 

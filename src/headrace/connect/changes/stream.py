@@ -148,6 +148,11 @@ class Changes:
             thread.join(_LET_GO_S)
 
     @property
+    def can_resume(self) -> bool:
+        """Whether its positions are of use after it was closed: not if the database keeps nothing for it."""
+        return self._reader.can_reopen
+
+    @property
     def position(self) -> str:
         """The token for everything that was handed out or passed over so far; empty before it is open."""
         place = self._place or self._begun
@@ -359,6 +364,12 @@ class Changes:
             with self._news:
                 self._is_drained = True
                 self._news.notify_all()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed, or has come to its end and all before that was handed out."""
+        is_at_end = self._ended and not self._waiting and not self._ready
+        return self._closing.is_set() or (is_at_end and self._failed is None)
 
     def _has_news(self) -> bool:
         return bool(self._waiting) or self._ended or self._closing.is_set()

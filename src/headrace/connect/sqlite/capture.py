@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.connect.change import Position
 from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import Filters, check_captured, check_key_columns, unknown_table
 from headrace.connect.sqlite.connection import SqliteSettings, connect, translated, writing
@@ -257,3 +258,12 @@ def list_captures(path: Path, busy_timeout_s: float = 10.0) -> list[str]:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     names = [name.removesuffix("_state") for name in tables if name.endswith("_state")]
     return [name for name in names if tables.issuperset(own_tables(name))]
+
+
+def acknowledged(path: Path, capture: str, busy_timeout_s: float = 10.0) -> Position | None:
+    """The position up to which a capture was acknowledged; None if it is not installed."""
+    if capture not in list_captures(path, busy_timeout_s):
+        return None
+    with closing(connect(path, busy_timeout_s)) as connection, translated(path):
+        row = connection.execute(f"SELECT installed, pruned FROM {capture}_state").fetchone()
+    return {"capture": row[0], "change": row[1]}

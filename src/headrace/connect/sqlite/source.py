@@ -6,6 +6,7 @@ up to which it was read.
 
 # ruff: noqa: S608 - the names in these statements are quoted, and the capture's own is checked
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from headrace.connect.change import (
     UnseenChange,
     with_values,
 )
-from headrace.connect.errors import PositionLost, SchemaChangeBlocked, SourceRefused
+from headrace.connect.errors import ConnectError, PositionLost, SchemaChangeBlocked, SourceRefused
 from headrace.connect.sqlite.capture import REPLACED, Capture, read_anew
 from headrace.connect.sqlite.connection import SqliteSettings, connect, read_wire, translated
 from headrace.connect.sqlite.shape import Shape, difference
@@ -56,6 +57,7 @@ class SqliteSource:
         self._is_anew = False  # whether topics hold rows of which nobody knows whether they are still there
         self._seen = (-1, -1)
         self._prune_at = 0.0
+        self._acknowledged = 0  # and not pruned yet
 
     # --- beginning
 
@@ -266,12 +268,20 @@ class SqliteSource:
 
     def acknowledge(self, position: Position) -> None:
         now = time.monotonic()
-        if now >= self._prune_at and self._writer is not None:
+        self._acknowledged = max(self._acknowledged, position["change"])
+        if now >= self._prune_at:
             self._prune_at = now + _PRUNE_EVERY_S
+            self._prune()
+
+    def _prune(self) -> None:
+        upto, self._acknowledged = self._acknowledged, 0
+        if upto and self._writer is not None:
             with translated(self._settings.path):
-                self._capture.prune(position["change"])
+                self._capture.prune(upto)
 
     def close(self) -> None:
+        with contextlib.suppress(ConnectError):  # then it is forgotten the next time
+            self._prune()
         for connection in (self._reader, self._writer):
             if connection is not None:
                 connection.close()
