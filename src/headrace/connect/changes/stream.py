@@ -153,6 +153,11 @@ class Changes:
         return self._reader.can_reopen
 
     @property
+    def read_ahead(self) -> int:
+        """How many changes were read and are not asked for yet."""
+        return sum(len(portion.changes) for portion in list(self._waiting))
+
+    @property
     def position(self) -> str:
         """The token for everything that was handed out or passed over so far; empty before it is open."""
         place = self._place or self._begun

@@ -1,0 +1,113 @@
+"""`headrace.changes` of PostgreSQL."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from headrace.connect.changes import BadToken, PositionLost, changes
+from headrace.testing.contracts.changes import ChangesContract, ids, read, rest
+from tests.integration.cdc_postgres_server import VERSIONS, CdcPostgres
+from tests.integration.waiting import wait_until
+
+
+class PostgresStand:
+    def __init__(self, server: CdcPostgres) -> None:
+        self.server = server
+        self.url = server.url
+        self.tables = ["t"]
+        self.settings: dict[str, Any] = {"slot": "mine"}
+        self.db = psycopg.connect(server.url, autocommit=True)
+        self.db.execute("create table t (id int primary key, v text)")
+        self.db.execute("alter table t replica identity full")
+
+    def put(self, rows: dict[int, str]) -> None:
+        with psycopg.connect(self.url) as db, db.cursor() as cursor:
+            cursor.executemany(
+                "insert into t values (%s, %s) on conflict (id) do update set v = excluded.v", list(rows.items())
+            )
+
+    def remove(self, id_: int) -> None:
+        self.db.execute("delete from t where id = %s", [id_])
+
+    def free(self) -> None:
+        wait_until(
+            lambda: self.db.execute("select count(*) from pg_replication_slots where active").fetchone() == (0,),
+            "a slot stays in use",
+        )
+
+    def lose(self) -> None:
+        self.free()
+        self.db.execute("select pg_drop_replication_slot('mine')")
+
+    def end(self) -> None:
+        self.free()
+        self.db.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots")
+        for (name,) in self.db.execute("select pubname from pg_publication").fetchall():
+            self.db.execute(f'drop publication "{name}"')
+        self.db.execute("drop schema public cascade")
+        self.db.execute("create schema public")
+        self.db.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CdcPostgres]:
+    made = CdcPostgres(VERSIONS[-1])
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def stand(server: CdcPostgres) -> Iterator[PostgresStand]:
+    made = PostgresStand(server)
+    yield made
+    made.end()
+
+
+class TestPostgres(ChangesContract):
+    pass
+
+
+def test_a_slot_that_went_on_without_the_token_is_refused(stand: PostgresStand) -> None:
+    with changes(stand.url, ["t"], slot="mine") as stream:
+        stand.put({1: "a"})
+        first = read(stream, 1)[0].position
+        stand.put({2: "b"})
+        assert ids(rest(stream)) == [2]
+    with changes(stand.url, ["t"], slot="mine") as stream:  # without the token: what it reads is forgotten
+        assert stream.next(0.5) is None or True
+        stand.put({3: "c"})
+        rest(stream)
+    with pytest.raises(PositionLost, match="another reader used it"):
+        changes(stand.url, ["t"], slot="mine", resume=first).open()
+    with pytest.raises(BadToken, match="of slot mine"):
+        changes(stand.url, ["t"], slot="other", resume=first)
+
+
+def test_the_log_is_kept_until_it_is_acknowledged(stand: PostgresStand) -> None:
+    with changes(stand.url, ["t"], slot="mine", acknowledge=False) as stream:
+        stand.put({1: "a"})
+        stand.put({2: "b"})
+        found = read(stream, 2)
+        token = found[0].position
+        rest(stream)
+    with changes(stand.url, ["t"], slot="mine", acknowledge=False, resume=token) as stream:
+        found = read(stream, 1)
+        assert ids(found) == [2]
+        stream.acknowledge(found[0].position)
+        assert stream.next(0.5) is None
+    stand.put({3: "c"})
+    with changes(stand.url, ["t"], slot="mine") as stream:
+        assert ids(rest(stream))[-1] == 3
+
+
+def test_a_server_that_restarts_is_waited_for(stand: PostgresStand) -> None:
+    with changes(stand.url, ["t"], slot="mine") as stream:
+        stand.put({1: "a"})
+        assert ids(read(stream, 1)) == [1]
+        stand.db.close()
+        stand.server.restart("immediate")
+        stand.db = psycopg.connect(stand.url, autocommit=True)
+        stand.put({2: "b"})
+        assert ids(read(stream, 1)) == [2]
