@@ -42,8 +42,9 @@ from headrace.records import Record
 
 AUTO, ENVELOPE, PLAIN = "auto", "envelope", "plain"
 _OPTIONS: Final = FetchOptions(
-    max_wait_ms=200, committed=True, max_bytes=4 * 1024 * 1024, partition_max_bytes=1024 * 1024
+    max_wait_ms=200, committed=True, max_bytes=2 * 1024 * 1024, partition_max_bytes=512 * 1024
 )
+_PORTION: Final = 1024  # records
 _GROWTH_EVERY_S: Final = 5.0
 _AGE_EVERY_S: Final = 60.0
 _ANEW: Final = "begin anew without resume, and with snapshot=True for what the topic holds now"
@@ -173,6 +174,7 @@ class TopicReader:
         self._value = value
         self._cluster: Cluster | None = None
         self._reading: Iterator[list[ReadRecord]] | None = None
+        self._fetched: list[ReadRecord] = []  # and not handed on, the last one first
         self._offsets: dict[int, int] = {}
         self._ends: dict[int, int] = {}  # up to where records are of the snapshot
         self._deleted: dict[
@@ -308,15 +310,21 @@ class TopicReader:
             starts = {TopicPartition(self._topic, partition): offset for partition, offset in self._offsets.items()}
             ids = {self._topic: self._id} if self._id else None
             self._reached = {}
+            self._fetched = []
             self._reading = read_records(
                 self._cluster, starts, options=_OPTIONS, ids=ids, reached=self._reached
             )  # fmt: skip
-        try:
-            records = next(self._reading)
-        except BaseException:
-            self._reading = None  # what raised gives nothing more
-            raise
-        reached = {where.partition: offset for where, offset in self._reached.items()}
+        if not self._fetched:
+            try:
+                self._fetched = next(self._reading)
+            except BaseException:
+                self._reading = None  # what raised gives nothing more
+                raise
+            self._fetched.reverse()
+        records = [self._fetched.pop() for _ in range(min(len(self._fetched), _PORTION))]
+        reached = {where.partition: record.offset + 1 for where, record in records}
+        if not self._fetched:  # and behind what nobody sees
+            reached = {where.partition: offset for where, offset in self._reached.items()}
         if not records and reached == self._offsets and now - self._based_at < _AGE_EVERY_S:
             return None
         changes = list(self._changes(records))

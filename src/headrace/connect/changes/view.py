@@ -4,18 +4,20 @@ The server sends a state, then what each batch changed, as server-sent events (`
 there is put (`u`, or `r` while the state is read), one that is gone is deleted; what a row was before nobody tells. A
 query behind the address chooses rows, as it does for every question to a view.
 
-A view goes on by whole batches, so its position is the number of the last one. Inside a batch changes come by key, and
-a token counts them; if the view has gone on when it is used, what the batch changed comes again, as it is then. A state
-that was not read to its end comes again whole, behind a truncate, because rows may have gone meanwhile.
+A view goes on by whole batches, so its position is the number of the last one. Inside a batch changes come by key. A
+token counts them and holds a digest of each: if the view has gone on when it is used, what is still as it was told is
+not told again. Of batches of many thousands it holds no digests, and they come again as they are then. A state that was
+not read to its end comes again whole, behind a truncate, because rows may have gone meanwhile.
 """
 
 import json
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from hashlib import sha256
+from typing import Any, Final, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from headrace.connect.change import Position
@@ -37,6 +39,8 @@ _ADDRESS: Final = "write http://host:8300/views/NAME, with ?column=value behind 
 _ANSWER_S: Final = 40.0  # more than twice the server's heartbeat
 _ANEW: Final = "begin anew without resume, and with snapshot=True for the rows as they are now"
 _EVENTS_AHEAD: Final = 2
+_MOST_DIGESTS: Final = 4096
+_DIGITS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class ViewReader:
         self._key: tuple[str, ...] = ()
         self._revision: int | None = None  # None while the state is read
         self._first: list[RowChange] = []
-        self._skip: tuple[int, int] | None = None  # of the batch that ends at a revision, so many changes
+        self._skip = _Told()
         self._following: _Following | None = None
 
     @property
@@ -99,11 +103,11 @@ class ViewReader:
         try:
             revision = token.base.position["revision"]
             self._revision = None if revision is None else int(revision)
-            self._skip = (int(token.tail[0]), int(token.tail[1])) if token.tail else None
+            self._skip = _Told.parsed(token.tail) if token.tail else _Told()
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise BadToken("what is in it makes no sense", "pass it as it was given") from error
         if self._revision is None:
-            self._skip = None
+            self._skip = _Told()
             self._first = [self._change("t", None, None)]
         self._is_snapshot = self._revision is None
 
@@ -179,19 +183,23 @@ class ViewReader:
     def _changed(self, event: Event) -> Portion | None:
         changes = self._rows("u", event.data["upserts"])
         changes += [self._change("d", key, None) for key in event.data["deletes"]]
-        changes.sort(key=lambda change: json.dumps(change.key, sort_keys=True))
+        changes.sort(key=_order)
         if self._revision is None:  # what changed while the state was read
             return self._portion(changes)
-        revision = int(event.id)
-        skipped, upto = self._skip or (0, revision)
-        self._skip = None
-        base = self._base
-        told = [
-            _at(change, Mark(self.marks, base, [number, revision])) for number, change in enumerate(changes, start=1)
-        ]
+        revision, base = int(event.id), self._base
+        skip, self._skip = self._skip, _Told()
+        left = skip.left(changes, revision)
+        # Of a batch of which some was told before, what is left is told behind that.
+        told = [*skip.digests, *map(_digest, left)] if len(changes) + len(skip.digests) <= _MOST_DIGESTS else []
+        begun = skip.count
+
+        def behind(number: int) -> Mark:
+            return Mark(self.marks, base, lambda: _Told(begun + number, revision, told[: begun + number]).tail)
+
+        shown = [_at(change, behind(number)) for number, change in enumerate(left, start=1)]
         self._revision = revision
         self._base = self._new_base()
-        return Portion(told[skipped:] if upto == revision else told, Mark(self.marks, self._base, []))
+        return Portion(shown, Mark(self.marks, self._base, []))
 
     def _portion(self, changes: list[RowChange]) -> Portion:
         self._base = self._new_base()
@@ -220,6 +228,45 @@ def _at(change: RowChange, mark: Mark) -> RowChange:
     return RowChange(
         change.op, change.table, change.key, change.before, change.after, change.transaction, change.ts_us, mark
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """So many changes of the batch that ends at a revision, and what they were."""
+
+    count: int = 0
+    revision: int = -1
+    digests: Sequence[str] = ()
+
+    @classmethod
+    def parsed(cls, tail: Sequence[Any]) -> Self:
+        count, revision, text = tail
+        digests = [text[at : at + _DIGITS] for at in range(0, len(text), _DIGITS)]
+        return cls(int(count), int(revision), digests)
+
+    @property
+    def tail(self) -> list[Any]:
+        return [self.count, self.revision, "".join(self.digests)]
+
+    def left(self, changes: list[RowChange], revision: int) -> list[RowChange]:
+        """What of a batch was not told."""
+        if revision == self.revision and not self.digests:
+            return changes[self.count :]
+        known = set(self.digests)
+        return [change for change in changes if _digest(change) not in known] if known else changes
+
+
+def _digest(change: RowChange) -> str:
+    told = json.dumps([change.key, change.after], sort_keys=True).encode()
+    return sha256(told).hexdigest()[:_DIGITS]
+
+
+def _order(change: RowChange) -> list[tuple[str, Any]]:
+    """By key; values of a column are of one type, or null."""
+    return [
+        (type(value).__name__, value if isinstance(value, int | float | str) else json.dumps(value))
+        for value in (change.key or {}).values()
+    ]
 
 
 class _Following:

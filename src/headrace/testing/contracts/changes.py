@@ -297,7 +297,7 @@ class ChangesContract:
     def test_a_slow_reader_is_waited_for(self, stand: Stand) -> None:
         with self.open(stand) as stream:
             for first in range(0, self.many, 500):
-                stand.put(dict.fromkeys(range(first, first + 500), "x"))
+                stand.put(dict.fromkeys(range(first, min(first + 500, self.many)), "x"))
             found = read(stream, 10)
             threading.Event().wait(0.5)
             assert stream.read_ahead <= 2048  # a portion and no more
