@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -318,16 +319,21 @@ class ChangesContract:
         log = tmp_path / "seen"
         with self.open(stand) as stream:
             log.write_text(json.dumps({"position": stream.position, "id": None}) + "\n")
-        writer = threading.Thread(target=lambda: [stand.put({id_: "x"}) for id_ in range(total)])
+
+        def write() -> None:
+            for id_ in range(total):
+                stand.put({id_: "x"})
+
+        writer = threading.Thread(target=write)
         writer.start()
         for share in (0.15, 0.4, 0.7):
             with _reader(stand, log) as process:
-                _wait_until(lambda wanted=int(total * share): len(_seen(log)) >= wanted)
+                _wait_until(partial(_has_seen, log, int(total * share)))
                 process.send_signal(signal.SIGKILL)
                 process.wait()
         with _reader(stand, log):
             writer.join(_PATIENCE_S)
-            _wait_until(lambda: len(_seen(log)) >= total)
+            _wait_until(partial(_has_seen, log, total))
         assert _seen(log) == list(range(total))
 
 
@@ -371,6 +377,10 @@ def _lines(log: Path) -> list[dict[str, Any]]:
 
 def _seen(log: Path) -> list[int]:
     return [line["id"] for line in _lines(log) if line["id"] is not None]
+
+
+def _has_seen(log: Path, count: int) -> bool:
+    return len(_seen(log)) >= count
 
 
 def _cut(log: Path) -> None:
