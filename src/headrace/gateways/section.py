@@ -29,6 +29,7 @@ _FOLDERS: Final = {
     "file": "files",
     "lines": "lines",
     "multicast": "multicast",
+    "otlp": "otlp",
     "syslog": "syslog",
     "webhook": "webhooks",
 }

@@ -1,10 +1,13 @@
 """The keys of a section that say who may use what answers HTTP, and the same as options of a command."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+from headrace.client.address import Address
 from headrace.section_keys import Complaint, Key
-from headrace.serving.access import SHORTEST_TOKEN, Access, NotSafe
+from headrace.serving.access import SHORTEST_TOKEN, Access, NotSafe, TokensFile, users_of
+from headrace.telemetry.audit import AUDIT_BYTES, AUDIT_FILES, AuditFile, AuditLog
 
 ACCESS_KEYS: Final = (  # of what answers HTTP
     Key("host", str, "Where to listen; another than loopback needs logins or tokens.", "127.0.0.1"),
@@ -38,3 +41,17 @@ def check_access(values: Mapping[str, Any], where: str) -> Iterator[Complaint]:
         Access(values["host"], token=token, is_insecure=values["insecure"])
     except NotSafe as error:
         yield ("token",) if "token" in values else ("host",), f"[{where}] {error}"
+
+
+def access_of(values: Mapping[str, Any], bootstrap: Sequence[Address]) -> Access:
+    """What a section says, and whom the broker knows; raises `NotSafe`."""
+    audit = values.get("audit")
+    return Access(
+        values["host"],
+        tuple(values.get("host_names") or ()),
+        tokens=TokensFile(values["tokens"]) if values.get("tokens") else None,
+        users=users_of(bootstrap),
+        certificate=values.get("certificate") or "",
+        is_insecure=values["insecure"],
+        audit=AuditLog(AuditFile(Path(audit), AUDIT_BYTES, AUDIT_FILES) if audit else None),
+    )
