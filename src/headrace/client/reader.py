@@ -76,7 +76,7 @@ def read_records(
         if not fetcher.positions:
             return
         read = [
-            _records(fetched, until[fetched.partition] if until else None, committed=options.committed)
+            records_in(fetched, until[fetched.partition] if until else None, committed=options.committed)
             for fetched in fetcher.poll()
         ]
         if reached is not None:
@@ -84,7 +84,8 @@ def read_records(
         yield list(heapq.merge(*read, key=lambda found: found.record.timestamp))
 
 
-def _records(fetched: Fetched, until: int | None, *, committed: bool) -> list[ReadRecord]:
+def records_in(fetched: Fetched, until: int | None = None, *, committed: bool) -> list[ReadRecord]:
+    """The records that a reader should see, up to an offset."""
     found: list[ReadRecord] = []
     for header, batch in visible_batches(fetched, committed=committed):
         if crc_of(batch) != header.crc:

@@ -32,6 +32,7 @@ _FOLDERS: Final = {
     "otlp": "otlp",
     "syslog": "syslog",
     "webhook": "webhooks",
+    "http": "http",
 }
 KINDS: Final = tuple(_FOLDERS)
 KIND_KEY: Final = Key("kind", str, "What it is.", is_needed=True, choices=KINDS)

@@ -382,6 +382,7 @@ class Listener(Generic[T]):
         self._event = asyncio.Event()
         self._reached: Offsets = {}
         self._topic_id = ""
+        self.is_live = False  # whether it was where the server is, once
         self._spoke_at = time.monotonic()
 
     async def events(self) -> AsyncGenerator[list[Event[T]], None]:
@@ -395,7 +396,8 @@ class Listener(Generic[T]):
             self._feed.leave(self._event)
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
+        """The place behind all that was handed out."""
         return place_text(Place(self._reached, self._topic_id))
 
     def _is_quiet(self) -> bool:
@@ -421,13 +423,16 @@ class Listener(Generic[T]):
                 self._reached = dict(last)
                 async for events in self._replayed(until, is_first=True):
                     yield events
-        yield [Live(self._place)]
+        up_to = begun[0]
         while not feed.is_ended:
+            if not self.is_live and number >= up_to:
+                self.is_live = True
+                yield [Live(self.place)]
             first, found = feed.since(number, _PAGE, _PAGE_BYTES)
             if first > number:
                 count = first - number
                 if self._slow is Slow.DROP:
-                    yield [Dropped(count, self._place)]
+                    yield [Dropped(count, self.place)]
                     return
                 now = feed.now()
                 if self._slow is Slow.REPLAY and now is not None and now[1].topic_id == self._topic_id:
@@ -435,7 +440,7 @@ class Listener(Generic[T]):
                     async for events in self._replayed(until):
                         yield events
                     continue
-                yield [Missed(count, self._place)]
+                yield [Missed(count, self.place)]
             number = first + len(found)
             events = []
             for each in found:
@@ -445,12 +450,12 @@ class Listener(Generic[T]):
                     continue
                 self._reached[each.partition] = each.offset + 1
                 if self._takes(each):
-                    events.append(Found(each, self._place))
+                    events.append(Found(each, self.place))
             if events:
                 yield events
             elif self._is_quiet() or (not found and not await feed.news(self._event, self._heartbeat_s)):
                 # A place of its own: who comes back does not read what it did not want once more.
-                yield [Quiet(self._place)]
+                yield [Quiet(self.place)]
             elif found:
                 await asyncio.sleep(0)  # the others have their turn, however much of it this one does not want
 
@@ -460,7 +465,7 @@ class Listener(Generic[T]):
         """What came between the place that is reached and another, from the topic itself, however long it is away."""
         while not self._feed.is_ended:
             while not await self._replays.begin(self._heartbeat_s):
-                yield [Quiet(self._place)]
+                yield [Quiet(self.place)]
             most = self._most_replayed if is_first else None
             pages = _pages(self._feed, self._reached, until, self._topic_id, most)
             try:
@@ -468,15 +473,15 @@ class Listener(Generic[T]):
                     if isinstance(page, _Beginning):
                         self._reached = dict(page.offsets)
                         if page.missed:
-                            yield [Missed(page.missed, self._place)]
+                            yield [Missed(page.missed, self.place)]
                         continue
                     events: list[Event[T]] = []
                     for each in page:
                         self._reached[each.partition] = each.offset + 1
                         if self._takes(each):
-                            events.append(Found(each, self._place))
+                            events.append(Found(each, self.place))
                     if events or self._is_quiet():
-                        yield events or [Quiet(self._place)]
+                        yield events or [Quiet(self.place)]
                 for part, at in until.items():  # also behind what nobody sees
                     self._reached[part] = max(at, self._reached.get(part, 0))
                 return

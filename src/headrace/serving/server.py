@@ -121,6 +121,11 @@ class AppServer:
         """What goes on while it serves."""
         return contextlib.nullcontext()
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the thread of a `with` block serves."""
+        return self._thread is not None and self._thread.is_alive()
+
     def stop(self) -> None:
         """Serve no more; what is open is closed properly."""
         self._server.should_exit = True

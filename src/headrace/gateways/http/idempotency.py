@@ -1,0 +1,161 @@
+"""Requests that carry an Idempotency-Key: the second of one key is answered as the first one was, and writes nothing.
+
+A key is remembered in a compacted topic, in one transaction with the records; where they are is added to it afterwards.
+What always holds: of two requests of one key the records of one are written, whatever dies in between; another body
+under a known key is refused; and keys are forgotten after a while, so that what is remembered has an upper bound.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from headrace.client.cluster import Cluster
+from headrace.connect.delivery import Entry, read_committed
+from headrace.errors import HeadraceError
+from headrace.gateways.http.producing import Outcome, Producing, lots_of
+from headrace.gateways.http.record_form import Given
+from headrace.gateways.inlet import Inlet
+from headrace.gateways.writing import Lot, Placed
+from headrace.serving.asking import InvalidRequest
+
+HEADER: Final = "idempotency-key"
+REPLAYED: Final = "idempotency-replayed"
+MEMORY: Final = "__headrace_gateway_requests"
+MOST_REMEMBERED: Final = 200_000
+_LONGEST: Final = 255  # characters of a key
+_FORGET_AT_ONCE: Final = 20  # expired keys, with each request
+
+
+@dataclass(slots=True)
+class _Known:
+    digest: str
+    at_ms: int
+    placed: list[list[int]] | None  # None while it is not known where the records are
+
+
+@dataclass(slots=True)
+class Idempotency:
+    """What is remembered; for the event loop. The inlet writes transactions, under the gateway's name."""
+
+    name: str
+    producing: Producing
+    inlet: Inlet
+    keep_ms: int
+    _known: dict[str, _Known] | None = None
+    _is_started: bool = False
+    _under_way: set[str] = field(default_factory=set)
+    _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def write(self, key: str, topic: str, given: Sequence[Given], body: bytes) -> tuple[list[Outcome], bool]:
+        """What became of the records, and whether that was known already."""
+        check_key(key)
+        known = await self._load()
+        name, digest = _name(self.name, topic, key), sha256(body).hexdigest()
+        now_ms = time.time_ns() // 1_000_000
+        before = known.get(name)
+        if before is not None and before.at_ms + self.keep_ms > now_ms:
+            if before.digest != digest:
+                raise InvalidRequest("this Idempotency-Key came with another request before: use a new one", 422)
+            return [Placed(*each) for each in before.placed or [[0, -1]] * len(given)], True
+        if name in self._under_way:
+            raise InvalidRequest("a request with this Idempotency-Key is under way: try again in a moment", 409)
+        if len(known) >= MOST_REMEMBERED:
+            raise Crowded("too many Idempotency-Keys are remembered: set idempotency_hours lower, or try again later")
+        lots = lots_of(topic, given, now_ms)
+        if len(lots) > 1:
+            raise InvalidRequest(
+                "records of several partitions cannot have an Idempotency-Key together: send a request for each"
+            )
+        made = _Known(digest, now_ms, None)
+        lot = lots[0][0]._replace(kept=[_entry(name, made), *self._forgotten(known, now_ms)])
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.producing.settings.timeout_s
+        self._under_way.add(name)
+        try:
+            future = await self.producing.offer(self.inlet, lot, until)
+        except HeadraceError as error:
+            self._under_way.discard(name)
+            return [error] * len(given), False
+        # Also when nobody waits for it any more: until it is decided, no other request of this key writes anything.
+        future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._settle, topic, name, made, done))
+        return list(await self.producing.outcome(self.inlet, future, len(given), until)), False
+
+    def _settle(self, topic: str, name: str, made: _Known, done: Future[list[Placed]]) -> None:
+        self._under_way.discard(name)
+        if done.exception() is None and self._known is not None:
+            made.placed = [list(each) for each in done.result()]
+            self._known[name] = made
+            if all(offset >= 0 for _, offset in made.placed):
+                self._remember_places(topic, name, made)
+
+    def _remember_places(self, topic: str, name: str, made: _Known) -> None:
+        """Nobody waits for it: without, the answer after a restart does not say where the records are."""
+        try:
+            self.inlet.offer(Lot(topic, (), None, (_entry(name, made),)))
+        except HeadraceError:
+            return
+
+    def _forgotten(self, known: dict[str, _Known], now_ms: int) -> list[Entry]:
+        """Some of the keys whose time is over, with what makes the topic forget them."""
+        expired: list[str] = []
+        for name, each in known.items():  # in the order of their times
+            if each.at_ms + self.keep_ms > now_ms or len(expired) == _FORGET_AT_ONCE:
+                break
+            expired.append(name)
+        for name in expired:
+            del known[name]
+        return [(name.encode(), None, now_ms, ()) for name in expired]
+
+    async def _load(self) -> dict[str, _Known]:
+        async with self._loading:
+            if not self._is_started:  # only now: whoever begins under this name takes over from another
+                self._is_started = True
+                self.inlet.start()
+            if self._known is None:
+                self._known = await self.producing.topics.ask(self._read)
+            return self._known
+
+    def _read(self, cluster: Cluster) -> dict[str, _Known]:
+        if MEMORY not in {topic.name for topic in cluster.topics()}:
+            return {}
+        cluster.partitions(MEMORY)
+        found: list[tuple[int, str, _Known]] = []
+        for key, value in read_committed(cluster, MEMORY, lambda key: _is_of(self.name, key)).items():
+            try:
+                said = json.loads(value)
+                found.append((said["at"], key.decode(), _Known(said["digest"], said["at"], said.get("placed"))))
+            except (ValueError, KeyError, TypeError):
+                continue
+        return {name: known for _, name, known in sorted(found, key=lambda each: each[0])}
+
+
+class Crowded(HeadraceError):
+    """There is no room for more keys."""
+
+
+def check_key(key: str) -> None:
+    if not 1 <= len(key) <= _LONGEST or not key.isprintable():
+        raise InvalidRequest(f"an Idempotency-Key has 1 to {_LONGEST} printable characters")
+
+
+def _name(gateway: str, topic: str, key: str) -> str:
+    return json.dumps([gateway, topic, key], ensure_ascii=True, separators=(",", ":"))
+
+
+def _is_of(gateway: str, key: bytes) -> bool:
+    return key.startswith(json.dumps([gateway], separators=(",", ":"))[:-1].encode() + b",")
+
+
+def _entry(name: str, made: _Known) -> Entry:
+    said: dict[str, Any] = {"digest": made.digest, "at": made.at_ms}
+    if made.placed is not None:
+        said["placed"] = made.placed
+    return name.encode(), json.dumps(said, separators=(",", ":")).encode(), made.at_ms, ()
+
+
+__all__ = ["HEADER", "MEMORY", "REPLAYED", "Crowded", "Idempotency", "check_key"]
