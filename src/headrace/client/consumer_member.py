@@ -1,7 +1,7 @@
-"""A member of a consumer group by the protocol of KIP-848, on Kafka 4.0 or newer, or ours; or a reader that only commits.
+"""A member of a consumer group by the protocol of KIP-848, on Kafka 4.0 or newer, or ours; or one who only commits.
 
-It beats at the group's coordinator, reads what it is assigned from where the group has come to, and commits. `poll` does
-what is due and waits for records; whoever does not poll calls `beat` often enough.
+It beats at the group's coordinator, reads what it is assigned from where the group has come to, and commits. `poll`
+does what is due and waits for records; whoever does not poll calls `beat` often enough.
 
 What always holds: a partition is given up only after `on_revoked` was called for it, and the coordinator hears of it
 afterwards; records of a partition come from its committed offset on, or from where `reset` says; a member that was
@@ -83,7 +83,7 @@ class ConsumerMember:
         self._owned: set[TopicPartition] = set()
         self._is_owned_told = True
         self._names: dict[Uuid, str] = {}
-        self._fetcher: Fetcher | None = None
+        self._fetcher = Fetcher(cluster, {}, options)
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
@@ -105,6 +105,9 @@ class ConsumerMember:
         if topics != self._topics:
             self._topics, self._beat_at = list(topics), 0.0
 
+    def topic_names(self) -> list[str]:
+        return [topic.name for topic in self._cluster.topics()]
+
     def unsubscribe(self) -> None:
         self._give_up(self._owned)
         self._leave()
@@ -120,7 +123,8 @@ class ConsumerMember:
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> None:
         """Go on from these offsets; those of partitions that it reads."""
-        self._read_from({**self._positions(), **positions})
+        for where, offset in positions.items():
+            self._fetcher.seek(where, offset)
 
     def seek_to(self, partitions: Collection[TopicPartition], *, beginning: bool) -> None:
         """Go on from the beginning or the end."""
@@ -140,15 +144,15 @@ class ConsumerMember:
                 return found
 
     def _poll_once(self, max_wait_ms: int) -> list[ReadRecord]:
-        if self._fetcher is None or not self._fetcher.positions:
+        if not self._fetcher.positions:
             self._cluster.pause(min(max_wait_ms / 1000, _SOON_S))
             return []
         try:
             return [read for fetched in self._fetcher.poll() for read in records_in(fetched, committed=True)]
         except (UnknownTopic, TopicReplaced):
-            self._fetcher = None
+            self._fetcher = Fetcher(self._cluster, {}, self._options)
             self._cluster.refresh({where.topic for where in self._owned})
-            self._read_from(self._begins(self._owned))
+            self.seek(self._begins(self._owned))
         except OffsetOutOfRange as error:
             found = list_offsets(self._cluster, {error.partition: self._reset}, committed=True)
             self.seek({error.partition: found[error.partition].offset})
@@ -214,18 +218,20 @@ class ConsumerMember:
         gone = set(partitions)
         self._on_revoked(gone)
         self._owned -= gone
-        self._read_from({where: at for where, at in self._positions().items() if where not in gone})
+        for where in gone:
+            self._fetcher.drop(where)
 
     def _take(self, partitions: Collection[TopicPartition]) -> None:
         if partitions:
             begins = self._begins(partitions)
             self._owned |= set(partitions)
-            self._read_from({**self._positions(), **begins})
+            self.seek(begins)
 
     def _forget(self) -> None:
         """Somebody else may have had all of it meanwhile: nothing is committed of it."""
+        for where in self._owned:
+            self._fetcher.drop(where)
         self._owned = set()
-        self._fetcher = None
 
     def _leave(self) -> None:
         if self._topics is None or self._epoch == _JOIN:
@@ -246,12 +252,6 @@ class ConsumerMember:
         self._cluster.close()
 
     # --- positions
-
-    def _positions(self) -> Mapping[TopicPartition, int]:
-        return {} if self._fetcher is None else self._fetcher.positions
-
-    def _read_from(self, positions: Mapping[TopicPartition, int]) -> None:
-        self._fetcher = Fetcher(self._cluster, positions, self._options)
 
     def _begins(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where to begin: where the group has come to, or where one begins that has come nowhere."""

@@ -106,6 +106,10 @@ class Fetcher:
         """Read no more of a partition."""
         self._positions.pop(partition, None)
 
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from here, also of a partition that was not read before; an answer that is on its way is left out."""
+        self._positions[partition] = offset
+
     def poll(self) -> list[Fetched]:
         """What the first leader to answer has; nothing if its wait ended without news."""
         try:
@@ -230,7 +234,8 @@ class Fetcher:
             for topic in response.responses
             for data in topic.partitions
             for where in [TopicPartition(topic.topic or asked.names.get(topic.topic_id, ""), data.partition_index)]
-            if where in self._positions  # it may have been dropped while this was on its way
+            # It may have been dropped, or somebody went elsewhere, while this was on its way.
+            if where in self._positions and self._positions[where] == asked.positions.get(where)
         ]
         # Errors first: once a position has moved, what was before it must be handed out.
         for where, data in answers:

@@ -29,6 +29,12 @@ _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class _Server(uvicorn.Server):
     """Leaves signals alone: uvicorn would raise them once more after its end, and a clean end would look like none."""
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):  # of clients that do not read what they were sent
+            if connection.transport is not None:
+                connection.transport.abort()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Nothing is captured."""
@@ -61,10 +67,36 @@ class _Protocol(H11Protocol):
     def _look_again(self, seen: object) -> None:
         """Close, if the client has not asked for anything since the last look, or not in full."""
         cycle = self.cycle
-        if cycle is seen and (cycle is None or cycle.response_complete or cycle.more_body):
+        if self.transport.is_closing():
+            self.transport.abort()  # who was let go and does not read would hold what he was sent for ever
+        elif cycle is seen and (cycle is None or cycle.response_complete or cycle.more_body):
             self.transport.close()
         else:
             self._look = self.loop.call_later(PATIENCE_S, self._look_again, cycle)
+
+
+def _sockets() -> type[asyncio.Protocol]:
+    """WebSockets, by a package that only those need who serve them."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    class Sockets(WebSocketsSansIOProtocol):
+        """Waits no longer for one to end who does not read the rest."""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self._look = self.loop.call_later(PATIENCE_S, self._look_again)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._look.cancel()
+            super().connection_lost(exc)
+
+        def _look_again(self) -> None:
+            if self.transport.is_closing():
+                self.transport.abort()
+            else:
+                self._look = self.loop.call_later(PATIENCE_S, self._look_again)
+
+    return Sockets
 
 
 class AppServer:
@@ -91,7 +123,7 @@ class AppServer:
             access_log=False,
             server_header=False,
             lifespan="on",
-            ws="none" if message_bytes is None else "websockets-sansio",
+            ws="none" if message_bytes is None else _sockets(),
             ws_max_size=message_bytes or 0,
             ws_ping_interval=_PING_EVERY_S,
             ws_ping_timeout=_PING_EVERY_S,

@@ -42,6 +42,8 @@ from headrace.gateways.http.producing import (
     status_of,
 )
 from headrace.gateways.http.record_form import Given, read_raw, read_records
+from headrace.gateways.http.rest_v2.avro import AvroSchemas
+from headrace.gateways.http.rest_v2.routes import RestPaths
 from headrace.gateways.http.settings import HttpSettings
 from headrace.gateways.http.socket_messages import Produce, event_message, message
 from headrace.gateways.http.sockets import Outgoing, SocketSession
@@ -77,7 +79,8 @@ class Service:
         self.producing = Producing(settings, self.topics, inlet)
         self._idempotency = Idempotency(settings.name, self.producing, keyed, int(settings.idempotency_s * 1000))
         self._replays = Replays()
-        self._open = 0
+        schemas = AvroSchemas(settings.registry) if settings.registry else None
+        self._rest = RestPaths(settings, bootstrap, self.topics, self.producing, progress, schemas)
         self.app = Starlette(
             routes=self._routes(),
             lifespan=self._lifespan,
@@ -91,6 +94,7 @@ class Service:
             Route("/consume/{topic}", self._consume, methods=["GET"]),
             Route("/events/{topic}", self._events, methods=["GET"]),
             WebSocketRoute("/ws/{topic}", self._socket),
+            *self._rest.routes(),
         ]
 
     @asynccontextmanager
@@ -105,11 +109,15 @@ class Service:
         while True:
             await asyncio.sleep(_TIDY_EVERY_S)
             self.feeds.end_idle()
+            self._rest.consumers.end_idle()
+            self.progress.more["consumers"] = len(self._rest.consumers)
+            self.progress.more["followed"] = self.feeds.topics
 
     def end_streams(self) -> None:
         self.feeds.end_streams()
 
     def close(self) -> None:
+        self._rest.consumers.close()
         self.feeds.join()
         self._replays.close()
         self.topics.close()

@@ -80,21 +80,21 @@ class Topics:
 
     async def place(self, name: str, start: Place | Start) -> Place | None:
         """The place that is meant; None for the end, whatever comes from now on."""
-        if isinstance(start, dict):
+        if isinstance(start, Place):
             return start
         match start.kind:
             case StartKind.EARLIEST:
-                return {}
+                return Place({})
             case StartKind.LATEST:
                 return None
             case StartKind.OFFSET:
                 topic = await self.topic(name)
-                return dict.fromkeys(topic.partitions, start.number)
+                return Place(dict.fromkeys(topic.partitions, start.number))
             case StartKind.TIME:
                 topic = await self.topic(name)
                 asked = [TopicPartition(name, partition) for partition in topic.partitions]
                 found = await self.ask(lambda cluster: find_stretch(cluster, asked, start, committed=True))
-                return {where.partition: at for where, at in found.starts.items()}
+                return Place({where.partition: at for where, at in found.starts.items()}, topic.id_text)
         raise InvalidRequest("from is a place that cannot be found here")
 
 
