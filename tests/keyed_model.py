@@ -168,7 +168,8 @@ class ModelBucket:
         self._set(Clock.WALL, view.names, changes.wall_timers)
         for name, count in changes.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
-        return emitted(keys, changes.emit, self.plan)
+        found = [emitted(keys, each, self.plan) for each in (changes.emit, *changes.more)]
+        return pa.concat_batches(found)
 
     def _keep_table(self, table: Table, names: list[Hashable], changes: Changes) -> None:
         held = self.tables.setdefault(table.name, {})

@@ -1,6 +1,8 @@
 """Stored queries over keyed state and over columns find what the plain percolator finds, as they change."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from headrace.percolation import Catalog, InvalidDocument, Percolator, read_mapping
 from headrace.percolation.language import DEFAULT_POLICY
 from headrace.pipelines.operators.errors import BadField
+from headrace.pipelines.operators.percolation import hits as hits_module
 from headrace.pipelines.operators.percolation import operator as operators
 from headrace.pipelines.operators.percolation import standing
 from headrace.pipelines.operators.percolation.hits import COUNTED, HITS, Reading
@@ -165,24 +168,51 @@ def expected(how: Reading, percolator: Percolator, rows: list[dict[str, Any]], o
 
 def split(out: list[dict[str, Any]]) -> tuple[Any, Any, list[Any]]:
     """What came out: hits and refusals by the number of each row, and the counts."""
-    hits = {row["n"]: row[HITS] for row in out if row[HITS] is not None}
+    hits: dict[int, list[Any]] = {}
+    for row in out:
+        if row[HITS] is not None:
+            assert 0 < len(row[HITS]) <= hits_of_a_part()
+            hits.setdefault(row["n"], []).extend(row[HITS])
     refused = {row[ASIDE]["row"]["n"]: row[ASIDE]["reason"] for row in out if row[ASIDE] is not None}
     counted = [row[COUNTED] for row in out if row[COUNTED] is not None]
-    assert len(hits) + len(refused) + len(counted) == len(out)
+    assert all((row[HITS] is None) + (row[ASIDE] is None) + (row[COUNTED] is None) == 2 for row in out)
     return hits, refused, counted
+
+
+def hits_of_a_part() -> int:
+    return max(hits_module._MANY, hits_module._HIGHLIGHTED)
+
+
+@contextmanager
+def small_parts(many: int | None) -> Iterator[None]:
+    """Parts of so many hits, which are usually of thousands."""
+    kept = hits_module._MANY, hits_module._HIGHLIGHTED, hits_module._FIRST_TOGETHER
+    if many is not None:
+        hits_module._MANY = hits_module._HIGHLIGHTED = hits_module._FIRST_TOGETHER = many
+    try:
+        yield
+    finally:
+        hits_module._MANY, hits_module._HIGHLIGHTED, hits_module._FIRST_TOGETHER = kept
+
+
+def held_by(how: Reading, percolator: Percolator, batch: pa.RecordBatch) -> list[tuple[int, dict[str, Any]]]:
+    """What comes out, with the row that each is of."""
+    parts = [*how.held(percolator, batch, None, None)]
+    return [pair for part in parts for pair in zip(part.rows.tolist(), part.output.to_pylist(), strict=True)]
 
 
 WAYS = st.sampled_from([reading(), reading(fields=(*FIELDS, "more")), reading(json="body", fields=("title",))])
 
 
 @examples(60)
-@given(STEPS, st.integers(1, 3), st.booleans(), WAYS, st.sampled_from([None, 3]))
+@given(STEPS, st.integers(1, 3), st.booleans(), WAYS, st.sampled_from([None, 3]), st.sampled_from([None, 1, 2]))
 def test_queries_that_change_match_the_documents_behind_them(
-    steps: list[Any], buckets: int, model: bool, how: Reading, call_rows: int | None
+    steps: list[Any], buckets: int, model: bool, how: Reading, call_rows: int | None, many: int | None
 ) -> None:
     spare, operators._SPARE = operators._SPARE, 3  # the log is made anew often
     try:
-        check_changes(steps, buckets, model, how, call_rows)
+        with small_parts(many):
+            check_changes(steps, buckets, model, how, call_rows)
     finally:
         operators._SPARE = spare
 
@@ -250,9 +280,10 @@ def test_the_records_that_are_kept_say_what_all_say(changes: list[Any]) -> None:
     st.lists(ROWS, max_size=8),
     st.sampled_from(MAPPINGS),
     WAYS,
+    st.sampled_from([None, 1, 2, 3]),
 )
 def test_queries_that_stay_match_rows_of_any_batch(
-    texts: list[str], rows: list[dict[str, Any]], mapping: Any, way: Reading
+    texts: list[str], rows: list[dict[str, Any]], mapping: Any, way: Reading, many: int | None
 ) -> None:
     how = reading(fields=way.fields, json=way.json, from_topic=False)
     percolator = Percolator({"default": read_mapping(mapping)})
@@ -260,12 +291,31 @@ def test_queries_that_stay_match_rows_of_any_batch(
         percolator.add(f"q{at}", text, boost=1.5 if at % 2 else 1.0)
     numbered = [{**row, "n": at} for at, row in enumerate(rows)]
     batch = pa.RecordBatch.from_pylist(numbered, schema=COLUMNS)
-    held = how.held(percolator, batch, None, None)
-    hits, refused, counted = split(held.output.to_pylist())
+    with small_parts(many):
+        held = held_by(how, percolator, batch)
+        hits, refused, counted = split([out for _, out in held])
     assert (hits, refused) == expected(how, percolator, numbered, None)
     assert [each["queries"] for each in counted] == [None]
-    for row, out in zip(held.rows.tolist(), held.output.to_pylist(), strict=True):
+    for row, out in held:
         assert out["n"] is None or out["n"] == row
+
+
+@pytest.mark.parametrize("how", [reading(from_topic=False), reading(json="body", fields=("title",), from_topic=False)])
+def test_rows_with_very_many_hits_come_out_in_parts_of_bounded_size(how: Reading) -> None:
+    """Two hundred rows that match three thousand queries each: all at once they would be gigabytes, in millions."""
+    percolator = Percolator()
+    for number in range(3_000):
+        percolator.add(f"q{number:04}", "title:bike")
+    title = "bike " * 50
+    row = {"n": 0, "title": title, "body": json.dumps({"title": title}).encode()}
+    batch = pa.RecordBatch.from_pylist([row] * 200, schema=COLUMNS)
+    parts = iter(how.held(percolator, batch, None, None))
+    sizes = []
+    for _ in range(10):
+        part = next(parts)
+        sizes.append(sum(len(hits) for hits in part.output.column(HITS).to_pylist() if hits is not None))
+        assert part.output.nbytes < 64 << 20
+    assert set(sizes) == {hits_module._HIGHLIGHTED}
 
 
 def test_without_highlights_and_side_output_there_are_no_such_columns() -> None:
@@ -273,10 +323,10 @@ def test_without_highlights_and_side_output_there_are_no_such_columns() -> None:
     percolator = Percolator({"default": read_mapping(MAPPINGS[1])})
     percolator.add("a", "title:car")
     rows = [{"n": 1, "title": "car", "price": 2.0}, {"n": 2, "title": "car", "price": 0.5}]
-    out = how.held(percolator, pa.RecordBatch.from_pylist(rows, schema=COLUMNS), None, None).output.to_pylist()
+    out = [row for _, row in held_by(how, percolator, pa.RecordBatch.from_pylist(rows, schema=COLUMNS))]
     assert [row["n"] for row in out if row[HITS]] == [1]
-    assert "query_highlights" not in out[1][HITS][0]
-    assert out[0][COUNTED] == {"documents": 2, "refused": 1, "hits": 1, "queries": None}
+    assert "query_highlights" not in out[0][HITS][0]
+    assert out[1][COUNTED] == {"documents": 2, "refused": 1, "hits": 1, "queries": None}
     assert all(row[ASIDE] is None for row in out)
 
 

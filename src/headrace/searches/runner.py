@@ -332,13 +332,12 @@ class _Work:
                 letters.append(self._letter(read, str(error)))
         if not is_backfill:
             self._send_letters(letters)
-        found = percolator.percolate_each(
-            list(documents.values()), self._settings.mapping, with_highlights=self._settings.with_highlights
-        )
+        found = percolator.percolate_each(list(documents.values()), self._settings.mapping, with_highlights=False)
         now_ms = time.time_ns() // 1_000_000
         for number, read in enumerate(records):
             if number in documents:
-                self._keep(read, documents[number], next(found), queries_offset, now_ms, is_backfill=is_backfill)
+                hits = next(found)
+                self._keep(read, documents[number], hits, percolator, queries_offset, now_ms, is_backfill=is_backfill)
             yield read
 
     def _keep(
@@ -346,6 +345,7 @@ class _Work:
         read: ReadRecord,
         document: Document,
         hits: Sequence[Hit],
+        percolator: Percolator,
         queries_offset: int,
         now_ms: int,
         *,
@@ -355,6 +355,9 @@ class _Work:
         copies = len(read.record.value or b"") * len(hits) if self._settings.with_document else 0
         written = list[tuple[bytes, bytes, Headers]]()
         for hit in hits if copies <= _MOST_COPIES_BYTES else ():
+            # The words of one hit at a time: of a long text they are many, and so are the hits of some documents.
+            if self._settings.with_highlights:
+                hit = percolator.with_highlights(hit, document)
             key, value, headers = self._write(read, document, hit, queries_offset, is_backfill=is_backfill)
             if len(key) + len(value) > self._room:
                 reason = f"a hit of it is {len(value):,} bytes, more than topic {self._settings.hits} takes"

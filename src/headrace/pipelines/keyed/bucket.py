@@ -5,7 +5,7 @@ Nothing is stored before `flush`: runs that a later call of the same micro-batch
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol, cast
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.pipelines.keyed import levels
-from headrace.pipelines.keyed.checking import check_changes
+from headrace.pipelines.keyed.checking import check_changes, check_emitted
 from headrace.pipelines.keyed.keys import Keys, decode, distinct, encode, join_keys
 from headrace.pipelines.keyed.layout import decode_run, encode_run
 from headrace.pipelines.keyed.manifest import Manifest, Woken
@@ -147,9 +147,25 @@ class Bucket:
         check_ordered(plan)
         self._unwritten: dict[str, Run] = {}
         self._removed: list[str] = []
+        self._more: Iterator[pa.RecordBatch] = iter(())
 
     def rows(self, hashes: Longs, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch | None:
         """What the operator emits for new rows; `hashes` are those of their keys."""
+        found = [*self.parts(hashes, rows, times)]
+        return pa.concat_batches(found) if len(found) > 1 else found[0] if found else None
+
+    def parts(self, hashes: Longs, rows: pa.RecordBatch, times: Times) -> Iterator[pa.RecordBatch]:
+        """The same, one part after another, to be taken before the next call."""
+        first = self._first_part(hashes, rows, times)
+        if first is not None:
+            yield first
+        yield from self._taken_more()
+
+    def _taken_more(self) -> Iterator[pa.RecordBatch]:
+        more, self._more = self._more, iter(())
+        return more
+
+    def _first_part(self, hashes: Longs, rows: pa.RecordBatch, times: Times) -> pa.RecordBatch | None:
         if self._plan.ordered is None:
             return self._given(hashes, rows, times)
         at_once = split_arrivals(rows, self._plan, times.watermark_us)
@@ -178,7 +194,7 @@ class Bucket:
     def timers(self, times: Times) -> pa.RecordBatch | None:
         """What the operator emits for rows that the watermark has passed, and timers that have come; None: nothing."""
         in_order, expire = self._in_order(times)
-        found = [each for each in (in_order, self._come(times)) if each is not None]
+        found = [each for each in (in_order, self._come(times), *self._taken_more()) if each is not None]
         self._expire(expire)
         return pa.concat_batches(found) if len(found) > 1 else found[0] if found else None
 
@@ -325,11 +341,15 @@ class Bucket:
             for name, count in changes.counts.items():
                 counts[name] = counts.get(name, 0) + int(count)
             self.manifest = replace(self.manifest, counts=counts)
+        self._more = (self._emitted(columns, check_emitted(each, self._plan, len(keys))) for each in changes.more)
         if changes.emit is None or not len(changes.emit):
             return None
-        taken = columns.take(pa.array(changes.emit.key))
+        return self._emitted(columns, changes.emit)
+
+    def _emitted(self, columns: pa.RecordBatch, emit: Keyed) -> pa.RecordBatch:
+        taken = columns.take(pa.array(emit.key))
         schema = pa.schema([*columns.schema, *self._plan.output])
-        return pa.RecordBatch.from_arrays([*taken.columns, *changes.emit.rows.columns], schema=schema)
+        return pa.RecordBatch.from_arrays([*taken.columns, *emit.rows.columns], schema=schema)
 
     def _expire(self, bounds: Mapping[str, int]) -> None:
         for table, bound in bounds.items():

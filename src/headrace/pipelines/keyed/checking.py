@@ -23,7 +23,9 @@ def check_changes(changes: Changes, plan: Plan, keys: int) -> Changes:
     """The changes, if they are ones that the plan allows for a call with so many keys; else `BadOperator`."""
     tables = {table.name: table for table in (*plan.tables, *plan.common)}
     if changes.emit is not None:
-        _rows("emit", changes.emit, plan.output, keys)
+        check_emitted(changes.emit, plan, keys)
+    if changes.more and plan.ordered is not None:
+        raise BadOperator("what is emitted in order comes in one go: name it in emit, and leave more out")
     _tables("put", changes.put, tables, Values, keys)
     _tables("append", changes.append, tables, Rows, keys)
     for name, gone in changes.delete.items():
@@ -38,6 +40,12 @@ def check_changes(changes: Changes, plan: Plan, keys: int) -> Changes:
     _timers("event", changes.event_timers, plan.clock in (Clock.EVENT, Clock.WALL), keys)
     _timers("wall", changes.wall_timers, plan.clock is Clock.WALL, keys)
     return changes
+
+
+def check_emitted(emit: Keyed, plan: Plan, keys: int) -> Keyed:
+    """Rows that a call with so many keys may emit; else `BadOperator`."""
+    _rows("emit", emit, plan.output, keys)
+    return emit
 
 
 def _known(what: str, name: str, tables: Mapping[str, Table]) -> Table:

@@ -17,7 +17,7 @@ order of keys, until the watermark has passed them, and come to `on_rows` in the
 late or has no time comes to `on_arrival` instead, at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -201,6 +201,9 @@ class Changes:
 
     emit: Keyed | None = None
     """Rows of `Plan.output`; the engine puts the columns of their keys in front."""
+    more: Iterable[Keyed] = ()
+    """Further such rows, of operators without order, made as they are asked for: what a call emits need never be in
+    memory whole."""
     put: Mapping[str, Keyed] = field(default_factory=lambda: MappingProxyType({}))
     """All rows that the named keys have from now on, in a `Values` table."""
     append: Mapping[str, Keyed] = field(default_factory=lambda: MappingProxyType({}))

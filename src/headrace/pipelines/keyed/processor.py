@@ -94,7 +94,8 @@ class Serving:
         known = times if self._before_us is None else replace(times, watermark_us=self._before_us)
         bucket = self._open(number)
         for hashes, batch in self._calls(bytes(cell) for frame in rows for cell in frame["packed"]):
-            yield from _frames(bucket.rows(hashes, batch, known))
+            for part in bucket.parts(hashes, batch, known):
+                yield from _frames(part)
         if self._is_bounded:
             # What does not stream comes once, and Spark wakes nobody behind it.
             yield from _frames(bucket.timers(replace(times, watermark_us=FINAL_WATERMARK)))

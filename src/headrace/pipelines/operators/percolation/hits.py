@@ -1,13 +1,14 @@
 """Rows held against stored queries, and their hits as a column of lists. Pure.
 
-A row is a document: some of its columns are the fields, or one column holds the document as JSON. Every row comes out
-at most once, with all its hits, and Spark makes a row of each hit: a document is not copied for every query here.
+A row is a document: some of its columns are the fields, or one column holds the document as JSON. A row comes out with
+thousands of its hits, once if it has no more, and Spark makes a row of each hit: a document is not copied for every
+query here. However many queries each matches, what is in memory at a time has an upper bound.
 
 What always holds: the hits of a row are those that `Percolator.percolate` has for it, in the order of their queries'
 ids, whatever rows are beside it; a row that is no document has none, and none is the worse for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -25,6 +26,11 @@ from headrace.pipelines.operators.grouping import Longs
 from headrace.pipelines.operators.stragglers import ASIDE, Stragglers, aside_field
 
 HITS, COUNTED = "_hits", "_percolated"
+CALL_ROWS: Final = 4_096
+_FIRST_TOGETHER: Final = 64
+_MOST_PAIRS: Final = 10_000_000  # of documents and queries that are looked at together
+_MANY: Final = 50_000  # hits of a part
+_HIGHLIGHTED: Final = 2_000  # the same with highlights, of which each may have a thousand
 COUNTS: Final = pa.struct(
     [
         pa.field("documents", pa.int64()),
@@ -85,45 +91,65 @@ class Reading:
         """A map is an object to a document, and Arrow would have it as a list of pairs."""
         return self.json is None and not any(_has_map(self.rows.field(name).type) for name in self.fields)
 
-    def held(self, percolator: Percolator, rows: pa.RecordBatch, known: int | None, status: str | None) -> "Held":
-        """What the queries of a percolator make of some rows; without its mapping no query stands."""
-        if self.mapping not in percolator.mappings:
-            found, refused = _NOTHING, list[tuple[int, str]]()
-        else:
-            hold = self._by_columns if self._is_columnar else self._by_document
-            found, refused = hold(percolator, rows)
-        return self._shown(rows, found, refused, known, status)
+    def held(
+        self, percolator: Percolator, rows: pa.RecordBatch, known: int | None, status: str | None
+    ) -> "Iterator[Held]":
+        """What the queries of a percolator make of some rows, in parts of bounded size that are made as they are asked
+        for; without its mapping no query stands."""
+        counts = _Counts()
+        if self.mapping in percolator.mappings:
+            at, together = 0, _FIRST_TOGETHER
+            most = max(1, _MOST_PAIRS // (len(percolator) + 1))
+            while at < rows.num_rows:
+                some = rows.slice(at, min(together, most))
+                hold = self._by_columns if self._is_columnar else self._by_document
+                before = counts.hits
+                for part in hold(percolator, some, known, counts):
+                    yield Held(part.rows + at, part.output)
+                at += some.num_rows
+                # Where each row has many hits, fewer rows are taken together.
+                together = min(2 * together, CALL_ROWS) if counts.hits - before < _MANY else max(1, together // 8)
+        said = {"documents": rows.num_rows, "refused": counts.refused, "hits": counts.hits, "queries": status}
+        yield Held(np.zeros(1, np.int64), self._batch(1, {COUNTED: pa.array([said], COUNTS)}))
 
-    def _by_columns(self, percolator: Percolator, rows: pa.RecordBatch) -> "tuple[_Found, list[tuple[int, str]]]":
+    def _by_columns(
+        self, percolator: Percolator, rows: pa.RecordBatch, known: int | None, counts: "_Counts"
+    ) -> "Iterator[Held]":
         fields = rows.select(list(self.fields))
         percolated = percolator.percolate_batch(fields, self.mapping)
-        refused = [(each.row, str(each.error)) for each in percolated.refused]
+        yield from self._refused(rows, [(each.row, str(each.error)) for each in percolated.refused], counts)
         numbers, which = np.unique(percolated.numbers, return_inverse=True)
         stored = [percolator.numbered(number) for number in numbers.tolist()]
         by_id = np.argsort(np.argsort([each.id for each in stored])) if stored else np.zeros(0, np.int64)
         order = np.lexsort((by_id[which], percolated.rows))
-        at, of = percolated.rows[order].astype(np.int64), pa.array(which[order])
+        counts.hits += len(order)
         boosts = np.array([each.boost for each in stored], np.float64)
-        scores = percolated.scores[order] * boosts[which[order]]
-        columns = [
-            pa.array([each.id for each in stored], pa.string()).take(of),
-            pa.array([each.version for each in stored], pa.int64()).take(of),
-            pa.array([each.tags for each in stored], _TAGS).take(of),
-            pa.array([each.owner for each in stored], pa.string()).take(of),
-            pa.array(scores, pa.float64()),
+        of_queries = [
+            pa.array([each.id for each in stored], pa.string()),
+            pa.array([each.version for each in stored], pa.int64()),
+            pa.array([each.tags for each in stored], _TAGS),
+            pa.array([each.owner for each in stored], pa.string()),
         ]
-        if self.highlights:
-            there = np.unique(at)
-            mapping = percolator.mappings[self.mapping]
-            documents: dict[int, Document] = {
-                row: read_document(value, mapping)
-                for row, value in zip(there.tolist(), fields.take(pa.array(there)).to_pylist(), strict=True)
-            }
-            chosen = zip(at.tolist(), percolated.numbers[order].tolist(), strict=True)
-            columns.append(_shown([percolator.highlights(number, documents[row]) for row, number in chosen]))
-        return _Found(at, columns), refused
+        mapping = percolator.mappings[self.mapping]
+        document: tuple[int, Document] | None = None
+        for begin in range(0, len(order), self._together):
+            some = order[begin : begin + self._together]
+            at, of = percolated.rows[some].astype(np.int64), pa.array(which[some])
+            columns = [column.take(of) for column in of_queries]
+            columns.append(pa.array(percolated.scores[some] * boosts[which[some]], pa.float64()))
+            if self.highlights:
+                found = []
+                for row, number in zip(at.tolist(), percolated.numbers[some].tolist(), strict=True):
+                    if document is None or document[0] != row:
+                        (value,) = fields.slice(row, 1).to_pylist()
+                        document = row, read_document(value, mapping)
+                    found.append(percolator.highlights(number, document[1]))
+                columns.append(_shown(found))
+            yield self._hits(rows, _Found(at, columns), known)
 
-    def _by_document(self, percolator: Percolator, rows: pa.RecordBatch) -> "tuple[_Found, list[tuple[int, str]]]":
+    def _by_document(
+        self, percolator: Percolator, rows: pa.RecordBatch, known: int | None, counts: "_Counts"
+    ) -> "Iterator[Held]":
         mapping = percolator.mappings[self.mapping]
         refused, documents, at = list[tuple[int, str]](), list[Document](), list[int]()
         if self.json is not None:
@@ -139,47 +165,43 @@ class Reading:
                 at.append(row)
             except InvalidDocument as error:
                 refused.append((row, str(error)))
-        found = percolator.percolate_many(documents, self.mapping, with_highlights=self.highlights)
-        hits: list[Hit] = list(chain.from_iterable(found))
-        columns = [
-            pa.array([each.id for each in hits], pa.string()),
-            pa.array([each.version for each in hits], pa.int64()),
-            pa.array([each.tags for each in hits], _TAGS),
-            pa.array([each.owner for each in hits], pa.string()),
-            pa.array([each.score for each in hits], pa.float64()),
-        ]
-        if self.highlights:
-            columns.append(_shown([each.highlights for each in hits]))
-        return _Found(np.repeat(np.array(at, np.int64), [len(each) for each in found]), columns), refused
+        yield from self._refused(rows, refused, counts)
+        pairs = list[tuple[int, Hit]]()
+        found = percolator.percolate_each(documents, self.mapping, with_highlights=False)
+        for row, document, hits in zip(at, documents, found, strict=True):
+            counts.hits += len(hits)
+            for hit in hits:
+                pairs.append((row, percolator.with_highlights(hit, document) if self.highlights else hit))
+                if len(pairs) == self._together:
+                    yield self._hits(rows, _found(pairs, with_highlights=self.highlights), known)
+                    pairs.clear()
+        if pairs:
+            yield self._hits(rows, _found(pairs, with_highlights=self.highlights), known)
 
-    def _shown(
-        self,
-        rows: pa.RecordBatch,
-        found: "_Found",
-        refused: Sequence[tuple[int, str]],
-        known: int | None,
-        status: str | None,
-    ) -> "Held":
-        """Rows with hits, then those that were refused, then the counts."""
+    @property
+    def _together(self) -> int:
+        """Hits of a part."""
+        return _HIGHLIGHTED if self.highlights else _MANY
+
+    def _hits(self, rows: pa.RecordBatch, found: "_Found", known: int | None) -> "Held":
+        """Rows with some of their hits."""
         columns = found.columns
-        if self.from_topic and columns:
+        if self.from_topic:
             columns = [*columns, pa.repeat(pa.scalar(known, pa.int64()), len(found.rows))]
         there, counts = np.unique(found.rows, return_counts=True)
-        parts = [self._row(rows.num_rows, len(refused), len(found.rows), status)]
-        whose = [np.zeros(1, np.int64)]
-        if len(there):
-            ends = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
-            hits = pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays(columns, fields=list(self.hit)))
-            picked = rows.take(pa.array(there))
-            parts.append(
-                self._batch(len(there), {**dict(zip(rows.schema.names, picked.columns, strict=True)), HITS: hits})
-            )
-            whose.append(there)
+        ends = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+        hits = pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays(columns, fields=list(self.hit)))
+        picked = rows.take(pa.array(there))
+        return Held(
+            there,
+            self._batch(len(there), {**dict(zip(rows.schema.names, picked.columns, strict=True)), HITS: hits}),
+        )
+
+    def _refused(self, rows: pa.RecordBatch, refused: Sequence[tuple[int, str]], counts: "_Counts") -> "Iterator[Held]":
+        counts.refused += len(refused)
         if refused and self.refused.hands_on:
             places = np.array([row for row, _ in refused], np.int64)
-            parts.append(self._batch(len(places), {ASIDE: self._aside(rows.take(pa.array(places)), refused)}))
-            whose.append(places)
-        return Held(np.concatenate(whose), pa.concat_batches(parts))
+            yield Held(places, self._batch(len(places), {ASIDE: self._aside(rows.take(pa.array(places)), refused)}))
 
     def _aside(self, rows: pa.RecordBatch, refused: Sequence[tuple[int, str]]) -> pa.StructArray:
         kind = self.output.field(ASIDE).type
@@ -192,13 +214,15 @@ class Reading:
         arrays = [cells.get(each.name, pa.nulls(len(refused), each.type)) for each in kind]
         return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
-    def _row(self, documents: int, refused: int, hits: int, status: str | None) -> pa.RecordBatch:
-        said = {"documents": documents, "refused": refused, "hits": hits, "queries": status}
-        return self._batch(1, {COUNTED: pa.array([said], COUNTS)})
-
     def _batch(self, count: int, cells: dict[str, pa.Array]) -> pa.RecordBatch:
         columns = [cells.get(each.name, pa.nulls(count, each.type)) for each in self.output]
         return pa.RecordBatch.from_arrays(columns, schema=self.output)
+
+
+@dataclass
+class _Counts:
+    refused: int = 0
+    hits: int = 0
 
 
 class Held(NamedTuple):
@@ -215,7 +239,17 @@ class _Found(NamedTuple):
     columns: list[pa.Array]
 
 
-_NOTHING: Final = _Found(np.zeros(0, np.int64), [])
+def _found(pairs: Sequence[tuple[int, Hit]], *, with_highlights: bool) -> _Found:
+    columns = [
+        pa.array([hit.id for _, hit in pairs], pa.string()),
+        pa.array([hit.version for _, hit in pairs], pa.int64()),
+        pa.array([hit.tags for _, hit in pairs], _TAGS),
+        pa.array([hit.owner for _, hit in pairs], pa.string()),
+        pa.array([hit.score for _, hit in pairs], pa.float64()),
+    ]
+    if with_highlights:
+        columns.append(_shown([hit.highlights for _, hit in pairs]))
+    return _Found(np.array([row for row, _ in pairs], np.int64), columns)
 
 
 def _shown(found: Sequence[Sequence[Highlight]]) -> pa.ListArray:

@@ -19,7 +19,7 @@ from headrace.pipelines.keyed.packing import flags_of
 from headrace.pipelines.operators.aggregation.algebra import PREPARED
 from headrace.pipelines.operators.errors import BadField
 from headrace.pipelines.operators.grouping import Longs
-from headrace.pipelines.operators.percolation.hits import Reading
+from headrace.pipelines.operators.percolation.hits import CALL_ROWS, Reading
 from headrace.pipelines.operators.percolation.standing import Record, Standing, latest, next_token, standing
 
 IS_QUERY, KEY, VALUE, PARTITION, OFFSET, SPREAD = (
@@ -27,7 +27,6 @@ IS_QUERY, KEY, VALUE, PARTITION, OFFSET, SPREAD = (
 )
 """Columns of a record of queries, of which other rows have the flag alone; and the key that spreads documents."""
 LOG, HEAD = "log", "head"
-CALL_ROWS: Final = 4_096
 _SPARE: Final = 4_096
 """So many records that say nothing any more do no harm."""
 _LOG: Final = pa.schema([("number", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
@@ -69,9 +68,9 @@ class PercolateDocuments(Untimed):
         else:
             found, changes = self._standing(head, (), head.token, state), Changes()
         rows = batch.rows.select(self.reading.rows.names).take(pa.array(places))
-        held = self.reading.held(found.catalog.percolator, rows, head.offset, found.status)
         key = batch.key[places] if len(places) else np.zeros(1, np.int64)
-        return replace(changes, emit=Keyed(key[held.rows], held.output))
+        held = self.reading.held(found.catalog.percolator, rows, head.offset, found.status)
+        return replace(changes, more=(Keyed(key[each.rows], each.output) for each in held))
 
     def _changed(self, told: pa.RecordBatch, head: Head, state: State) -> tuple[Head, Standing, Changes]:
         offsets = np.asarray(told.column(OFFSET), np.int64)

@@ -19,9 +19,8 @@ from headrace.pipelines.errors import BadOption
 from headrace.pipelines.observed import PERCOLATED
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema, check_events, over_keys
-from headrace.pipelines.operators.percolation.hits import COUNTED, HITS, Reading
+from headrace.pipelines.operators.percolation.hits import CALL_ROWS, COUNTED, HITS, Reading
 from headrace.pipelines.operators.percolation.operator import (
-    CALL_ROWS,
     IS_QUERY,
     KEY,
     OFFSET,
@@ -225,7 +224,8 @@ def _holding(reading: Reading, fixed: Fixed) -> Callable[[Iterator[pa.RecordBatc
                 schema=reading.rows,
             )
             for at in range(0, typed.num_rows, CALL_ROWS):
-                yield reading.held(fixed.percolator(), typed.slice(at, CALL_ROWS), None, None).output
+                for held in reading.held(fixed.percolator(), typed.slice(at, CALL_ROWS), None, None):
+                    yield held.output
 
     return hold
 
