@@ -73,10 +73,7 @@ def _apply(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, 
         _ = frame.sparkSession.streams
     output = from_arrow_schema(pa.schema([*keys, *plan.output]))
     hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
-    if any("." in name for name in hashed.columns):
-        # PySpark would take the name for a path; what packs goes by places, and knows the names.
-        hashed = hashed.toDF(*(f"c{place}" for place in range(len(hashed.columns))))
-    packed = hashed.mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
+    packed = by_places(hashed).mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
     emitted = packed.groupBy("bucket").transformWithStateInPandas(
         KeyedProcessor(operator, plan, keys, buckets, is_bounded=not frame.isStreaming),
         EMITTED_DDL,
@@ -88,3 +85,10 @@ def _apply(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, 
     if plan.clock is not Clock.NONE:
         keep_input_watermarks(frame)
     return emitted.mapInArrow(unpack, output)
+
+
+def by_places(frame: "DataFrame") -> "DataFrame":
+    """For `mapInArrow` of what goes by places and knows the names: PySpark would take one with a dot for a path."""
+    if not any("." in name for name in frame.columns):
+        return frame
+    return frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))

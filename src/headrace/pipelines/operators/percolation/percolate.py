@@ -16,6 +16,7 @@ from headrace.percolation.mapping import DYNAMIC, read_mapping
 from headrace.percolation.mapping import Mapping as FieldMapping
 from headrace.percolation.stored import StoredQuery
 from headrace.pipelines.errors import BadOption
+from headrace.pipelines.keyed.apply import by_places
 from headrace.pipelines.observed import PERCOLATED
 from headrace.pipelines.operators.errors import BadField, BadWindow, as_names, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema, check_events, over_keys
@@ -209,7 +210,7 @@ def _as_they_are(documents: _Documents, fixed: Fixed) -> DataFrame:
 
     reading = documents.reading
     output = from_arrow_schema(reading.output)
-    return documents.emitted(documents.frame.mapInArrow(_holding(reading, fixed), output))
+    return documents.emitted(by_places(documents.frame).mapInArrow(_holding(reading, fixed), output))
 
 
 def _holding(reading: Reading, fixed: Fixed) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
