@@ -33,6 +33,7 @@ _FOLDERS: Final = {
     "syslog": "syslog",
     "webhook": "webhooks",
     "http": "http",
+    "statsd": "statsd",
 }
 KINDS: Final = tuple(_FOLDERS)
 KIND_KEY: Final = Key("kind", str, "What it is.", is_needed=True, choices=KINDS)

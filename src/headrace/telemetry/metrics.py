@@ -11,12 +11,12 @@ lets through (`most`), so that whoever chooses names cannot choose how much is s
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from heapq import nlargest
 from typing import Final, NamedTuple, TypeVar
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+COUNTER, GAUGE, HISTOGRAM, SUMMARY = "counter", "gauge", "histogram", "summary"
 
 # In seconds; from what an answer out of memory takes to what a client gives up after.
 BOUNDS_S: Final = (
@@ -96,8 +96,16 @@ class Histogram:
         return sum(self.counts)
 
 
+class Quantiles(NamedTuple):
+    """What is known of values that somebody else has put in order: a few of them by their share, from 0 to 1."""
+
+    values: Mapping[float, float]
+    number: float  # how many all are
+    total: float
+
+
 Labels = tuple[str, ...]  # values, in the order of the family's names
-Sample = tuple[Labels, float | Histogram]
+Sample = tuple[Labels, float | Histogram | Quantiles]
 
 T = TypeVar("T")
 
@@ -129,6 +137,8 @@ def _lines(family: Family, samples: Iterable[Sample]) -> Iterator[str]:
         labels = [f'{name}="{_escape(text)}"' for name, text in zip(family.labels, values, strict=True)]
         if isinstance(value, Histogram):
             yield from _buckets(family.name, labels, value)
+        elif isinstance(value, Quantiles):
+            yield from _quantiles(family.name, labels, value)
         else:
             yield f"{family.name}{_braces(labels)} {_number(value)}\n"
 
@@ -141,6 +151,14 @@ def _buckets(name: str, labels: list[str], histogram: Histogram) -> Iterator[str
         yield f"{name}_bucket{bucket} {below}\n"
     yield f"{name}_sum{_braces(labels)} {_number(histogram.sum_s)}\n"
     yield f"{name}_count{_braces(labels)} {below}\n"
+
+
+def _quantiles(name: str, labels: list[str], found: Quantiles) -> Iterator[str]:
+    for share, value in found.values.items():
+        quantile = f'quantile="{_number(share)}"'
+        yield f"{name}{_braces([*labels, quantile])} {_number(value)}\n"
+    yield f"{name}_sum{_braces(labels)} {_number(found.total)}\n"
+    yield f"{name}_count{_braces(labels)} {_number(found.number)}\n"
 
 
 def _braces(labels: list[str]) -> str:

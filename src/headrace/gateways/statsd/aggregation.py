@@ -6,10 +6,11 @@ and for events that nobody fetches. What a bound keeps out is counted, or makes 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from headrace.gateways.statsd.packets import Batch
 from headrace.gateways.statsd.parse import BadLine, Check, Dialect, Event, Kind, Line, Sample, SeriesId, read_lines
 from headrace.gateways.statsd.series import Registry
 from headrace.gateways.statsd.timing import Facts, TimerRules
@@ -22,8 +23,8 @@ _FEWEST_SAMPLES: Final = 8  # of a series, however many series there are
 class Aggregating:
     """What is asked."""
 
-    dialect: Dialect = Dialect()
-    rules: TimerRules = TimerRules()
+    dialect: Dialect = field(default_factory=Dialect)
+    rules: TimerRules = field(default_factory=TimerRules)
     zeros: bool = False  # series without a value in an interval have a result of nothing
     keep_gauges: bool = True  # a gauge without a value in an interval has the last one
     forget_after: int = 360  # intervals without a value, after which a series is none; 0 for never
@@ -83,9 +84,16 @@ class Aggregator(ABC):
 
     # --- in
 
+    def warm_up(self) -> None:  # noqa: B027 - there may be nothing
+        """Do what would take long at the first packet."""
+
     @abstractmethod
     def feed(self, packet: bytes) -> None:
         """Take a packet: lines, the last with or without its end."""
+
+    @abstractmethod
+    def reader(self, batch: Batch) -> Callable[[int], None]:
+        """What takes the first so many datagrams of a batch."""
 
     def add(self, kind: Kind, name: str, value: float) -> None:
         """A value of our own."""
@@ -98,6 +106,10 @@ class Aggregator(ABC):
         for error in bad:
             self._refuse(error)
         return read
+
+    def _refuse_truncated(self, count: int) -> None:
+        self.counts.bad += count
+        self.counts.last_bad = "a datagram has more than 65,536 bytes"
 
     def _refuse(self, error: BadLine) -> None:
         self.counts.bad += 1
@@ -169,5 +181,3 @@ def idle_facts(kind: Kind) -> Facts:
     if kind is Kind.COUNTER:
         return {"value": 0, "rate": 0}
     return {"count": 0} if kind is Kind.SET else {"count": 0, "count_ps": 0}
-
-

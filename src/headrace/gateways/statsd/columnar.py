@@ -1,11 +1,11 @@
 """Adding up in arrays, by the compiled walk; what the walk leaves is read exactly, and taught to it where it can be.
 
-What always holds: the result is that of `plain.PlainAggregator`, but for which samples a bound keeps, which is by chance.
-The arrays grow with the series that there are. What the walk was taught is no more than a copy of what the exact reader
-said: it is thrown away when it takes up too much room, and learned again.
+What always holds: the result is that of `plain.PlainAggregator`, but for which samples a bound keeps, which is by
+chance. The arrays grow with the series that there are. What the walk was taught is no more than a copy of what the
+exact reader said: it is thrown away when it takes up too much room, and learned again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.gateways.statsd import walk
 from headrace.gateways.statsd.aggregation import Aggregating, Aggregator, Summary, idle_facts
+from headrace.gateways.statsd.packets import Batch
 from headrace.gateways.statsd.parse import Kind, Sample, SeriesId
 from headrace.gateways.statsd.timing import WHOLE, Facts, TimerRule
 from headrace.gateways.statsd.walk import Bytes, Doubles, Interval, Longs, Spellings
@@ -75,6 +76,33 @@ class ColumnarAggregator(Aggregator):
         self._packet[:size] = np.frombuffer(packet, np.uint8)
         self._places[1][0] = size
         self.feed_packets(self._packet, *self._places)
+
+    def warm_up(self) -> None:
+        warm_up(self.asked)
+
+    def reader(self, batch: Batch) -> Callable[[int], None]:
+        data = np.frombuffer(batch.data, np.uint8)
+        starts = np.array(batch.starts, np.int64)
+        form = np.dtype(
+            {
+                "names": ["flags", "size"],
+                "formats": [np.int32, np.uint32],
+                "offsets": [Batch.FLAGS_AT, Batch.SIZE_AT],
+                "itemsize": Batch.SLOT,
+            }
+        )
+        slots = np.frombuffer(memoryview(batch.slots).cast("B"), form)
+        flags, all_sizes = slots["flags"], slots["size"]
+
+        def read(count: int) -> None:
+            sizes = all_sizes[:count].astype(np.int64)
+            truncated = (flags[:count] & Batch.TRUNCATED) != 0
+            if truncated.any():
+                self._refuse_truncated(int(truncated.sum()))
+                sizes[truncated] = 0
+            self.feed_packets(data, starts[:count], sizes)
+
+        return read
 
     def feed_packets(self, data: Bytes, starts: Longs, sizes: Longs) -> None:
         """Take packets, each a piece of the data."""

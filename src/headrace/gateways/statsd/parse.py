@@ -127,7 +127,13 @@ _NAME_TAGS: Final = re.compile(r"[;,#]")
 _SPACES: Final = re.compile(r"\s+")
 _NOT_ALLOWED: Final = re.compile(r"[^a-zA-Z_\-0-9.;=]")
 _EVENT: Final = re.compile(rb"_e\{([0-9]{1,9}),([0-9]{1,9})\}:")
-_EVENT_FIELDS: Final = {b"h": "host", b"k": "aggregation_key", b"p": "priority", b"s": "source_type", b"t": "alert_type"}
+_EVENT_FIELDS: Final = {
+    b"h": "host",
+    b"k": "aggregation_key",
+    b"p": "priority",
+    b"s": "source_type",
+    b"t": "alert_type",
+}
 _CHOICES: Final = {"priority": ("normal", "low"), "alert_type": ("error", "warning", "info", "success")}
 
 
@@ -231,7 +237,9 @@ def _sections(line: bytes, sections: list[bytes]) -> _Sections:
             head, _, value = section.partition(b":")
             read.others[head] = value
         elif section.strip():
-            raise BadLine(f"{_shown(line)} has a section {_shown(section)}: known are @rate, #tags, T, c:, e: and card:")
+            raise BadLine(
+                f"{_shown(line)} has a section {_shown(section)}: known are @rate, #tags, T, c:, e: and card:"
+            )
     return read
 
 
@@ -315,15 +323,23 @@ def _event(line: bytes) -> Event:
     title_size, text_size = int(head[1]), int(head[2])
     title_end = head.end() + title_size
     text_end = title_end + 1 + text_size
-    if line[title_end : title_end + 1] != b"|" or text_end > len(line) or line[text_end : text_end + 1] not in (b"", b"|"):
+    if (
+        line[title_end : title_end + 1] != b"|"
+        or text_end > len(line)
+        or line[text_end : text_end + 1] not in (b"", b"|")
+    ):
         raise BadLine(f"{_shown(line)} is no event: its title and text are not as long as it says, in bytes")
     if not title_size:
         raise BadLine(f"{_shown(line)} is an event without a title")
     found = _about(line, line[text_end + 1 :].split(b"|") if text_end < len(line) else [])
-    values = {name: found.others[key].decode(errors="replace") for key, name in _EVENT_FIELDS.items() if key in found.others}
+    values = {
+        name: found.others[key].decode(errors="replace") for key, name in _EVENT_FIELDS.items() if key in found.others
+    }
     for name, choices in _CHOICES.items():
         if values.get(name, choices[0]) not in choices:
-            raise BadLine(f"{_shown(line)} has the {name.replace('_', ' ')} {values[name]!r}: known are {', '.join(choices)}")
+            raise BadLine(
+                f"{_shown(line)} has the {name.replace('_', ' ')} {values[name]!r}: known are {', '.join(choices)}"
+            )
     return Event(
         _unescaped(line[head.end() : title_end]), _unescaped(line[title_end + 1 : text_end]), found.time_s,
         tags=_tags_of(found), container=found.container.decode(errors="replace"), **values,
@@ -336,7 +352,8 @@ def _check(line: bytes) -> Check:
         raise BadLine(f"{_shown(line)} is no service check: write _sc|name|status with a status from 0 to 3")
     found = _about(line, behind[1:])
     return Check(
-        name.decode(errors="replace"), int(behind[0]), found.time_s, found.others.get(b"h", b"").decode(errors="replace"),
+        name.decode(errors="replace"), int(behind[0]), found.time_s,
+        found.others.get(b"h", b"").decode(errors="replace"),
         _unescaped(found.others.get(b"m", b"").replace(rb"m\:", b"m:")), _tags_of(found),
         found.container.decode(errors="replace"),
     )  # fmt: skip

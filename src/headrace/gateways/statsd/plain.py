@@ -1,16 +1,19 @@
-"""Adding up in plain Python, exactly and line by line: what the compiled way is measured by, and what there is without it.
+"""Adding up in plain Python, exactly and line by line: what the compiled way is measured by, and what there is without
+it.
 
-A set keeps 64 bits of a keyed hash for each member. Beyond its bound it keeps only those whose hash ends in a 0 bit, then
-in two, and counts each of those for two, for four (M. Wegman's adaptive sampling, by P. Flajolet, 1990): so what it keeps
-depends on no order and no chance, and with 10,000 kept the error is about 1 %.
+A set keeps 64 bits of a keyed hash for each member. Beyond its bound it keeps only those whose hash ends in a 0 bit,
+then in two, and counts each of those for two, for four (M. Wegman's adaptive sampling, by P. Flajolet, 1990): so what
+it keeps depends on no order and no chance, and with 10,000 kept the error is about 1 %.
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 from headrace.gateways.statsd.aggregation import Aggregating, Aggregator, Summary, idle_facts
+from headrace.gateways.statsd.packets import Batch
 from headrace.gateways.statsd.parse import Kind, Sample, SeriesId
 from headrace.gateways.statsd.timing import Running, timer_facts
 
@@ -71,6 +74,18 @@ class PlainAggregator(Aggregator):
             if line:
                 for one in self._read(line):
                     self._take(one)
+
+    def reader(self, batch: Batch) -> Callable[[int], None]:
+        data = memoryview(batch.data)
+
+        def read(count: int) -> None:
+            for slot, start in zip(batch.slots[:count], batch.starts, strict=False):
+                if slot.message.flags & Batch.TRUNCATED:
+                    self._refuse_truncated(1)
+                else:
+                    self.feed(bytes(data[start : start + slot.size]))
+
+        return read
 
     def _touch(self, number: int) -> None:
         self._idle[number] = 0
@@ -176,7 +191,7 @@ class PlainAggregator(Aggregator):
 
 
 def hash_of(data: bytes, seed: int) -> int:
-    """64 bits of a member of a set: FNV-1a from a seed, then mixed so that its last bits are as good as any; never 0."""
+    """64 bits of a member: FNV-1a from a seed, then mixed so that its last bits are as good as any; never 0."""
     value = seed ^ 0xCBF29CE484222325
     for byte in data:
         value = ((value ^ byte) * _PRIME) & _MASK

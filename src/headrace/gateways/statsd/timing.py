@@ -1,17 +1,19 @@
 """What is said of a timer's values in an interval, in the reference daemon's words and by its arithmetic. Pure.
 
 The percentile 90 is of the values in order: of n, `upper_90` is the one at place round(0.9 n), a half upwards, and
-`count_90`, `mean_90`, `sum_90` and `sum_squares_90` are of it and all below. A negative one, -10, is of so many from the
-top: `lower_top10`. A percentile that takes in no value is left out. `std` is of the whole population; `count` is how
-many values there were before they were sampled; all else is of those that came.
+`count_90`, `mean_90`, `sum_90` and `sum_squares_90` are of it and all below. A negative one, -10, is of so many from
+the top: `lower_top10`. A percentile that takes in no value is left out. `std` is of the whole population; `count` is
+how many values there were before they were sampled; all else is of those that came.
 
 Where more came than are kept, those that are kept were chosen by chance, each as likely; then `sampled` says how many,
-what is in order is of them and scaled, and `sum`, `sum_squares`, `mean`, `std`, `lower`, `upper` and `count` are still of all.
+what is in order is of them and scaled, and `sum`, `sum_squares`, `mean`, `std`, `lower`, `upper` and `count` are still
+of all.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from math import floor, inf, sqrt
 from typing import Any, Final, NamedTuple
 
@@ -32,9 +34,11 @@ class TimerRule:
     def names(self) -> tuple[tuple[str, str, str, str, str], ...]:
         """By percentile what its five facts are called."""
         return tuple(
-            (f"count_{name}", f"mean_{name}", f"{'upper' if share > 0 else 'lower'}_{name}", f"sum_{name}", f"sum_squares_{name}")
-            for share, name in ((share, _percentile_name(share)) for share in self.percentiles)
-        )  # fmt: skip
+            (f"count_{name}", f"mean_{name}", f"{bound}_{name}", f"sum_{name}", f"sum_squares_{name}")
+            for name, bound in (
+                (percentile_name(share), "upper" if share > 0 else "lower") for share in self.percentiles
+            )
+        )
 
     @property
     def bucket_names(self) -> tuple[str, ...]:
@@ -68,7 +72,7 @@ def read_rule(text: str, usual: TimerRule) -> tuple[str, TimerRule]:
     pattern, colon, rest = text.partition(":")
     percentiles, buckets = usual.percentiles, usual.buckets
     for part in rest.split(";"):
-        word, *numbers = part.split()
+        word, *numbers = part.split() or [""]
         if word == "percentiles":
             percentiles = tuple(check_percentile(number) for number in numbers)
         elif word == "buckets":
@@ -95,8 +99,10 @@ def check_buckets(written: Sequence[str]) -> tuple[float, ...]:
         ends = tuple(float(number) for number in written)
     except ValueError:
         ends = (0.0, 0.0)
-    if any(not low < high for low, high in zip(ends, ends[1:], strict=False)):
-        raise GatewayError(f"buckets has {' '.join(written)!r}: their upper ends are numbers that grow, at the end perhaps inf")
+    if any(end != end for end in ends) or any(not low < high for low, high in pairwise(ends)):
+        raise GatewayError(
+            f"buckets has {' '.join(written)!r}: their upper ends are numbers that grow, at the end perhaps inf"
+        )
     return ends
 
 
@@ -156,7 +162,7 @@ def _counted(ordered: Sequence[float], ends: tuple[float, ...], scale: float) ->
     return found
 
 
-def _percentile_name(share: float) -> str:
+def percentile_name(share: float) -> str:
     return _plain(share).replace(".", "_", 1).replace("-", "top", 1)
 
 

@@ -1,9 +1,9 @@
 """The compiled walk over packets: lines of a spelling that is known, whose values are simple decimals, are added up.
 
 A spelling is what stands before a line's values and what stands behind them: name, type, rate and tags as they were
-written. What it says was read once, exactly; since then it is looked up by its bytes. Everything else, a new spelling, a
-number with an exponent or of many digits, an event, is left to the exact reader, in its place between the other lines:
-the walk stops before such a line and goes on behind it.
+written. What it says was read once, exactly; since then it is looked up by its bytes. Everything else, a new spelling,
+a number with an exponent or of many digits, an event, is left to the exact reader, in its place between the other
+lines: the walk stops before such a line and goes on behind it.
 
 A decimal of at most 2^53 without its point, and at most 22 places behind it, is the quotient of two numbers that are
 exact in 64 bits, and so is rounded once, as an exact reader does.
@@ -107,7 +107,7 @@ def file_spelling(spellings: Spellings, row: int) -> None:
 
 @compiled
 def find_spelling(
-    spellings: Spellings, data: Bytes, hashed: int, before: int, before_end: int, behind: int, behind_end: int
+    spellings: Spellings, data: Bytes, hashed: Any, before: int, before_end: int, behind: int, behind_end: int
 ) -> int:
     mask = len(spellings.slots) - 1
     slot = hashed & mask
@@ -144,7 +144,7 @@ def decimal(data: Bytes, at: int, end: int) -> tuple[bool, float]:
         at += 1
     if end - at > 24 or at >= end:
         return False, 0.0
-    whole = 0
+    whole = np.int64(0)
     point = -1
     for place in range(at, end):
         byte = data[place]
@@ -154,7 +154,7 @@ def decimal(data: Bytes, at: int, end: int) -> tuple[bool, float]:
         digit = np.int64(byte) - _ZERO
         if digit < 0 or digit > 9 or whole > _MOST_EXACT:
             return False, 0.0
-        whole = whole * 10 + digit
+        whole = np.int64(whole * 10 + digit)
     places = 0 if point < 0 else end - point - 1
     if whole > _MOST_EXACT or places > 22 or (point >= 0 and end - at == 1):
         return False, 0.0
@@ -194,9 +194,9 @@ def add_sample(interval: Interval, state: Longs, number: int, value: float, weig
     else:
         state[RANDOM] += 1
         chance = mixed(np.uint64(state[RANDOM]) * _SPREAD)
-        place = np.int64(chance % np.uint64(sums[number, COUNT]))
-        if place < kept:
-            pool[places[number, START] + place] = value
+        chosen = np.int64(chance % np.uint64(sums[number, COUNT]))
+        if chosen < kept:
+            pool[places[number, START] + chosen] = value
     return True
 
 
@@ -250,7 +250,7 @@ def walk(
             place = at
             while place < end:
                 byte = data[place]
-                if byte == _COLON or byte == _LINE or byte == _BAR:
+                if byte == _COLON or byte == _LINE or byte == _BAR:  # noqa: SIM109 - a tuple is slower
                     break
                 hashed = (hashed ^ np.uint64(byte)) * _PRIME
                 place += 1
@@ -297,7 +297,7 @@ def walk(
                     sums[number, COUNT] += 1
                 elif kind == GAUGE:
                     byte = data[colon + 1]
-                    if gauge_deltas and (byte == _MINUS or byte == _PLUS):
+                    if gauge_deltas and (byte == _MINUS or byte == _PLUS):  # noqa: SIM109
                         gauges[number] += value
                     else:
                         gauges[number] = value
@@ -432,7 +432,7 @@ def move_samples(interval: Interval, pool: Doubles, state: Longs) -> None:
 def timer_rows(
     interval: Interval, numbers: Longs, seconds: float, shares: Doubles, ends: Doubles, out: Doubles
 ) -> None:
-    """What `timing.timer_facts` says, a row for each: percentiles by five, the nine of the whole, buckets; NaN for none."""
+    """A row of what `timing.timer_facts` says: five a percentile (NaN for none), the nine of the whole, buckets."""
     longest = 0
     for number in numbers:
         longest = max(longest, interval.places[number, KEPT])

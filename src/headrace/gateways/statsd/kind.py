@@ -1,0 +1,70 @@
+"""`kind = "statsd"`: what programs send as StatsD or DogStatsD, aggregated into topics."""
+
+from collections.abc import Mapping, Sequence
+from threading import Event
+from typing import Any, Final
+
+from headrace.client.address import Address
+from headrace.gateways.gateway import Gateway, GatewayKind, Overload
+from headrace.gateways.statsd.parse import Sanitise
+from headrace.gateways.statsd.settings import DELTA, VALUE, from_section
+from headrace.model import check_topic_name
+from headrace.records import Codec
+from headrace.section_keys import Key, port
+
+
+def _make(name: str, section: Mapping[str, Any], bootstrap: Sequence[Address], stopping: Event) -> Gateway:
+    from headrace.gateways.statsd.server import StatsdGateway
+
+    return StatsdGateway(from_section(name, section), bootstrap, stopping)
+
+
+KIND: Final = GatewayKind(
+    "statsd",
+    "Metrics, events and service checks that programs send as StatsD or DogStatsD, aggregated by interval.",
+    (
+        Key("host", str, "Where to listen; whoever reaches it may send, as the protocol knows no logins.", "127.0.0.1"),
+        port("port", "Where to listen, for UDP and TCP.", 8125),
+        Key("udp", bool, "Listen for UDP packets.", True),
+        Key("tcp", bool, "Listen for lines over TCP.", False),
+        Key("socket", str, "The path of a Unix datagram socket to listen on."),
+        Key("stream_socket", str, "The path of a Unix stream socket: lines, or packets with their length before them."),
+        Key("socket_mode", str, "The mode of both, such as 0660."),
+        Key("topic", str, "Where metrics go; by default a topic with the section's name.", check=check_topic_name),
+        Key("events_topic", str, "Where events go; by default TOPIC-events.", check=check_topic_name),
+        Key("checks_topic", str, "Where service checks go; by default TOPIC-checks.", check=check_topic_name),
+        Key("interval_s", float, "How long an interval is.", 10.0, least=0.1, most=3600),
+        Key("percentiles", str, "Of timers, histograms and distributions; those below 0 are from the top.", "90"),
+        Key("buckets", str, "Upper ends of their buckets, such as 10 100 inf."),
+        Key("rules", list, "Other percentiles and buckets by name: api.*: percentiles 50 99; buckets 10 100 inf."),
+        Key("zeros", bool, "Write a record of nothing for counters, timers and sets without a value.", False),
+        Key("keep_gauges", bool, "Write the last value of gauges that were not set again.", True),
+        Key("forget_after_s", float, "How long a series is known without a value; 0 is for ever.", 3600.0, least=0),
+        Key("sanitise", str, "What is put into letters, digits, '.', '_' and '-': names, all (tags too), or none.",
+            str(Sanitise.NAMES), choices=tuple(Sanitise)),
+        Key("signed_gauges", str, "What +1 and -1 mean for a gauge: delta, as in StatsD, or value, as in DogStatsD.",
+            DELTA, choices=(DELTA, VALUE)),
+        Key("container_tag", str, "A tag that holds the container's id, if it is to tell series apart."),
+        Key("internal", str, "What the names of the gateway's own metrics begin with; none has none.", "statsd"),
+        Key("max_series", int, "How many series there may be at once.", 100_000, least=1, most=10_000_000),
+        Key("max_samples", int, "How many values of a timer are kept in an interval; of more, a sample.", 10_000,
+            least=8, most=1_000_000),
+        Key("max_members", int, "How many members of a set are counted exactly; of more, an estimate.", 10_000,
+            least=8, most=1_000_000),
+        Key("max_line", int, "How many bytes a line may have.", 8192, least=16, most=65_507),
+        Key("max_connections", int, "How many connections may be open.", 1_000, least=1, most=100_000),
+        Key("receivers", int, "How many threads take UDP packets, each from a socket of its own.", 1, least=1, most=64),
+        Key("receive_buffer", int, "Bytes that the kernel holds for each of them, if it may.", 8 * 1024 * 1024,
+            least=4096, most=1024 * 1024 * 1024),
+        Key("metrics_host", str, "Where Prometheus is answered.", "127.0.0.1"),
+        port("metrics_port", "Where Prometheus reads /metrics; without it, nowhere."),
+        Key("metrics_tokens", str, "A file of tokens for who may read them, which `headrace user token` writes."),
+        Key("metrics_certificate", str, "A PEM file of a private key and its certificates, to answer over TLS."),
+        Key("overload", str, "What happens to records that the broker does not take soon enough.",
+            str(Overload.DROP_OLDEST), choices=tuple(Overload)),
+        Key("compression", str, "How batches are compressed.", "none",
+            choices=tuple(codec.name.lower() for codec in Codec)),
+    ),
+    from_section,
+    _make,
+)  # fmt: skip

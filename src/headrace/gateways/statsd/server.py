@@ -1,0 +1,305 @@
+"""A StatsD gateway at work: packets in, and after each interval records out.
+
+What always holds: packets are taken while an interval is written; the counts of what was dropped, by the kernel and by
+us, are part of what is told; and a gateway that ends writes the interval that it is in.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from headrace.client.address import Address
+from headrace.client.admin import ensure_topic
+from headrace.client.cluster import Cluster
+from headrace.connect.delivery import Entry
+from headrace.extras import look_for
+from headrace.gateways.bad_input import BadInput
+from headrace.gateways.errors import GatewayError
+from headrace.gateways.gateway import Progress
+from headrace.gateways.inlet import Inlet, Lot
+from headrace.gateways.statsd.aggregation import Aggregator, Summary
+from headrace.gateways.statsd.packets import drops_of, open_udp, open_unix
+from headrace.gateways.statsd.parse import Event, Kind
+from headrace.gateways.statsd.plain import PlainAggregator
+from headrace.gateways.statsd.prometheus import Board
+from headrace.gateways.statsd.receiving import packet_intake
+from headrace.gateways.statsd.records import SummaryForm, check_entry, event_entry
+from headrace.gateways.statsd.settings import StatsdSettings
+from headrace.gateways.statsd.streams import StreamServer
+from headrace.gateways.writing import Appending, Writing
+
+_TICK_S: Final = 0.2  # events and checks do not wait for the interval
+_LOT: Final = 2_000  # records
+_CLOSE_S: Final = 1.5
+Show = Callable[[list[Summary]], None]
+
+
+class StatsdGateway:
+    """Listens, adds up, writes."""
+
+    def __init__(self, settings: StatsdSettings, bootstrap: Sequence[Address], stopping: threading.Event) -> None:
+        self.settings = settings
+        self.progress = Progress()
+        self.is_listening = False
+        self.metrics_url = ""
+        self._stopping = stopping
+        self._ending = threading.Event()  # also when a thread of ours failed
+        self._failure: BaseException | None = None
+        self._lock = threading.Lock()
+        self._aggregator = _aggregator(settings)
+        self._inlet = Inlet(
+            bootstrap, settings.name, self.progress, overload=settings.overload, open_writing=self._open_writing
+        )
+        self._form = SummaryForm()
+        self._bad = BadInput(settings.name, self.progress)
+        self._told = _Told()
+        self._told_own: dict[str, int] = {}
+        self._packet_sockets: list[socket.socket] = []
+        self._drops: list[int] = []
+        self._streams: StreamServer | None = None
+        self.kernel_drops = 0
+        self.intervals = 0
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def source(self) -> str:
+        asked = self.settings
+        places = [f"{word}://{asked.host}:{asked.port}" for word in ("udp", "tcp") if getattr(asked, word)]
+        return ", ".join(places + [f"unix:{path}" for path in (asked.socket, asked.stream_socket) if path])
+
+    @property
+    def target(self) -> str:
+        return self.settings.topic
+
+    def run(self) -> None:
+        """Until it is told to stop; raises what waiting does not mend."""
+        self.progress.waiting = "for its loops to be compiled"
+        self._aggregator.warm_up()
+        self.progress.waiting = ""
+        with contextlib.ExitStack() as stack:
+            threads = self._listen(stack)
+            self._inlet.start()
+            stack.callback(self._inlet.close, _CLOSE_S)
+            show = self._serve_metrics(stack)
+            for thread in threads:
+                thread.start()
+            stack.callback(self._join, threads)
+            self.is_listening = True
+            self._go_on(show)
+        if self._failure is not None:
+            raise self._failure
+
+    def _go_on(self, show: Show) -> None:
+        interval_s = self.settings.interval_s
+        began, began_ms = time.monotonic(), _now_ms()
+        due = began + interval_s
+        while not self._ending.is_set():
+            self._stopping.wait(min(_TICK_S, max(due - time.monotonic(), 0)))
+            is_over = self._stopping.is_set()
+            if is_over:
+                self._ending.set()
+            self._look()
+            now = time.monotonic()
+            if now < due and not is_over:
+                continue
+            # Rates are of whole intervals, as the clock that woke us is never quite on time; the last one may be short.
+            seconds = now - began if is_over else max(1, round((now - began) / interval_s)) * interval_s
+            end_ms = _now_ms()
+            self._flush(max(seconds, 0.001), began_ms, end_ms, show)
+            began, began_ms = now, end_ms
+            while due <= time.monotonic():
+                due += interval_s
+
+    # --- in
+
+    def _listen(self, stack: contextlib.ExitStack) -> list[threading.Thread]:
+        asked = self.settings
+        intakes: list[tuple[str, Callable[[threading.Event], None]]] = []
+        if asked.udp:
+            for number, bound in enumerate(open_udp(asked.host, asked.port, asked.receivers, asked.receive_buffer)):
+                self._packet_sockets.append(stack.enter_context(bound))
+                intakes.append((f"udp-{number}", packet_intake(bound, self._aggregator, self._lock, naps=True)))
+        if asked.socket:
+            bound = stack.enter_context(
+                open_unix(asked.socket, socket.SOCK_DGRAM, asked.socket_mode, asked.receive_buffer)
+            )
+            stack.callback(_remove, asked.socket)
+            self._packet_sockets.append(bound)
+            intakes.append(("unix", packet_intake(bound, self._aggregator, self._lock, naps=False)))
+        streams: list[socket.socket] = []
+        if asked.tcp:
+            streams.append(stack.enter_context(_tcp(asked.host, asked.port)))
+        if asked.stream_socket:
+            bound = open_unix(asked.stream_socket, socket.SOCK_STREAM, asked.socket_mode, asked.receive_buffer)
+            streams.append(stack.enter_context(bound))
+            stack.callback(_remove, asked.stream_socket)
+            bound.listen()
+        if streams:
+            self._streams = StreamServer(
+                streams, asked.aggregating.dialect.line_bytes, asked.max_connections, self._feed, self._refuse
+            )
+            intakes.append(("streams", self._streams.serve))
+        self._drops = [0] * len(self._packet_sockets)
+        return [
+            threading.Thread(target=self._guarded, args=(intake,), name=f"headrace-statsd-{word}", daemon=True)
+            for word, intake in intakes
+        ]
+
+    def _guarded(self, intake: Callable[[threading.Event], None]) -> None:
+        try:
+            intake(self._ending)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the gateway runs
+            self._failure = self._failure or error
+            self._ending.set()
+
+    def _join(self, threads: Sequence[threading.Thread]) -> None:
+        self._ending.set()
+        for thread in threads:
+            thread.join()
+
+    def _feed(self, packet: bytes) -> None:
+        with self._lock:
+            self._aggregator.feed(packet)
+
+    def _refuse(self, why: str, count: int) -> None:
+        with self._lock:
+            self._aggregator.counts.bad += count
+            self._aggregator.counts.last_bad = why
+
+    # --- out
+
+    def _look(self) -> None:
+        """What does not wait for the end of the interval."""
+        with self._lock:
+            happened = self._aggregator.fetch_happened()
+        now_ms = _now_ms()
+        events = [event_entry(one, now_ms) for one in happened if isinstance(one, Event)]
+        checks = [check_entry(one, now_ms) for one in happened if not isinstance(one, Event)]
+        self._put(self.settings.events_topic, events)
+        self._put(self.settings.checks_topic, checks)
+        self._count()
+
+    def _count(self) -> None:
+        for number, bound in enumerate(self._packet_sockets):
+            drops = drops_of(bound)
+            new = (drops - self._drops[number]) & 0xFFFFFFFF
+            self._drops[number] = drops
+            self.kernel_drops += new
+            self.progress.dropped += new
+        counts, told = self._aggregator.counts, self._told
+        self.progress.received = counts.lines
+        if bad := counts.bad - told.bad:
+            self._bad.refuse(counts.last_bad, count=bad)
+        if refused := counts.refused - told.refused:
+            most = self.settings.aggregating.series
+            self._bad.refuse(f"there are {most} series already: raise max_series, or send fewer", count=refused)
+        self.progress.dropped += counts.missed - told.missed
+        self._told = _Told(counts.bad, counts.refused, counts.missed)
+        if self._streams is not None:
+            self.progress.connections = self._streams.connections
+        self.progress.more = {
+            "packets": counts.packets,
+            "packet_bytes": counts.bytes,
+            "bad_lines": counts.bad,
+            "series": len(self._aggregator.registry),
+            "series_refused": counts.refused,
+            "kernel_drops": self.kernel_drops,
+            "intervals": self.intervals,
+        }
+
+    def _flush(self, seconds: float, start_ms: int, end_ms: int, show: Show) -> None:
+        with self._lock:
+            self._add_own()
+            cut = self._aggregator.cut()
+        summaries = self._aggregator.summaries(cut, seconds)
+        show(summaries)
+        for at in range(0, len(summaries), _LOT):
+            self._put(self.settings.topic, self._form.entries(summaries[at : at + _LOT], start_ms, end_ms))
+        self.intervals += 1
+        self._count()
+
+    def _add_own(self) -> None:
+        """The gateway's own metrics, the first three of which the reference daemon has too."""
+        prefix = self.settings.internal
+        if not prefix:
+            return
+        counts = self._aggregator.counts
+        now = {
+            "packets_received": counts.packets, "metrics_received": counts.lines, "bad_lines_seen": counts.bad,
+            "series_refused": counts.refused, "kernel_drops": self.kernel_drops,
+            "records_dropped": self.progress.dropped - self.kernel_drops,
+        }  # fmt: skip
+        for name, value in now.items():
+            self._aggregator.add(Kind.COUNTER, f"{prefix}.{name}", value - self._told_own.get(name, 0))
+        self._told_own = now
+        self._aggregator.add(Kind.GAUGE, f"{prefix}.series", len(self._aggregator.registry))
+
+    def _put(self, topic: str, entries: list[Entry]) -> None:
+        """Hand records over; while the policy is to wait and there is no room, the interval becomes longer."""
+        while entries and self._inlet.offer(Lot(topic, entries)) is None:
+            if self._stopping.wait(0.1):
+                self.progress.dropped += len(entries)
+                return
+
+    def _serve_metrics(self, stack: contextlib.ExitStack) -> Show:
+        """Answer Prometheus, if it is asked for; what takes in each interval's results."""
+        if self.settings.metrics_port is None:
+            return lambda _: None
+        from headrace.gateways.statsd.exposition import serve_metrics
+
+        aggregator = self._aggregator
+        board = Board(self.settings.aggregating.rules)
+
+        def render() -> str:
+            return board.render(aggregator.counts, self.kernel_drops, len(aggregator.registry))
+
+        self.metrics_url = stack.enter_context(serve_metrics(self.settings, render))
+        return lambda summaries: board.show(summaries, list(aggregator.registry.series))
+
+    def _open_writing(self, cluster: Cluster) -> Writing:
+        asked = self.settings
+        for topic in dict.fromkeys((asked.topic, asked.events_topic, asked.checks_topic)):
+            ensure_topic(cluster, topic)
+        self.progress.waiting = self.progress.problem = ""  # there may be nothing to write for a while
+        return Appending(asked.codec)
+
+
+class _Told(NamedTuple):
+    """Up to where counts were taken over into what all gateways tell."""
+
+    bad: int = 0
+    refused: int = 0
+    missed: int = 0
+
+
+def _aggregator(settings: StatsdSettings) -> Aggregator:
+    """The compiled one where Numba is installed. Hashes begin with a number that nobody can know."""
+    seed = int.from_bytes(os.urandom(8), "little")
+    if look_for("numba", "") or look_for("numpy", ""):
+        return PlainAggregator(settings.aggregating, seed=seed)
+    from headrace.gateways.statsd.columnar import ColumnarAggregator
+
+    return ColumnarAggregator(settings.aggregating, seed=seed)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _tcp(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise GatewayError(f"cannot listen on tcp {host}:{port} ({error.strerror}): choose another port") from error
