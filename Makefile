@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|test-long|test-peers|test-cep-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|bench-eventsourcing|bench-cep|bench-search|clean]
+# Usage: make [demo|test|test-fast|test-long|test-peers|test-cep-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|bench-eventsourcing|bench-cep|bench-search|bench-statsd|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -14,7 +14,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,7 +49,7 @@ $(POSTGRES_VERSIONS:%=test-postgres-%): test-postgres-%: setup .cache/peers/post
 test-mysql: setup .cache/peers/mysql/.resolved ## change capture on a real MySQL 8
 	HEADRACE_MYSQL=.cache/peers/mysql/home/bin/mysqld $(BIN)/python -m pytest tests/integration/cdc_mysql
 
-test-services: setup .cache/peers/opensearch/.resolved .cache/peers/apicurio/.resolved .cache/peers/lucene/.resolved ## OpenSearch and a schema registry
+test-services: setup .cache/peers/opensearch/.resolved .cache/peers/apicurio/.resolved .cache/peers/lucene/.resolved .cache/peers/statsd/.resolved ## OpenSearch, a schema registry, StatsD
 	HEADRACE_PEERS=1 $(BIN)/python -m pytest tests/peers --ignore tests/peers/test_cep.py
 
 test-cep-peers: setup $(CEP_PEERS:%=.cache/peers/%/.resolved) ## what Flink and Esper answer to the shared patterns
@@ -80,7 +80,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search ## all benchmarks
+bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -118,6 +118,9 @@ bench-cep: setup peers $(CEP_PEERS:%=.cache/peers/%/.resolved) ## patterns besid
 bench-search: setup .cache/peers/lucene/.resolved ## stored queries beside Lucene Monitor (SEARCH="--quick" to see that it runs)
 	$(BIN)/python benchmarks/search.py $(SEARCH)
 
+bench-statsd: setup .cache/peers/statsd/.resolved ## metrics of programs beside the reference daemon of StatsD (STATSD="--quick" to see that it runs)
+	$(BIN)/python benchmarks/statsd.py $(STATSD)
+
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against
 
 .cache/peers/%/.resolved: peers/%/pom.xml peers/fetch | setup
@@ -135,6 +138,9 @@ peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are meas
 
 .cache/peers/eventsourcing/.resolved: peers/eventsourcing/requirements.txt peers/fetch | setup
 	@peers/fetch eventsourcing
+
+.cache/peers/statsd/.resolved: peers/statsd/package-lock.json peers/fetch peers/debian.sh | setup
+	@peers/fetch statsd
 
 .cache/peers/rabbitmq/.resolved: peers/rabbitmq/debian
 

@@ -1,0 +1,1 @@
+"""The reference daemon of StatsD, from npm."""
