@@ -4,16 +4,15 @@ What always holds: the wait and the copy need no lock of the interpreter; a data
 kernel dropped because a socket's buffer was full is known (`SO_MEMINFO`), in all since the socket was opened.
 """
 
-import contextlib
 import ctypes
 import errno
 import os
 import socket
-import stat
 import struct
 from typing import Final
 
 from headrace.gateways.errors import GatewayError
+from headrace.gateways.streams import unix_socket
 
 BATCH: Final = 256
 _LARGEST: Final = 64 * 1024
@@ -97,31 +96,13 @@ def open_udp(host: str, port: int, receivers: int, buffer_bytes: int) -> list[so
     return found
 
 
-def open_unix(path: str, kind: socket.SocketKind, mode: int | None, buffer_bytes: int) -> socket.socket:
+def open_unix(path: str, mode: int | None, buffer_bytes: int) -> socket.socket:
     """A socket in the file system; one that a gateway left behind when it was killed is replaced."""
-    bound = socket.socket(socket.AF_UNIX, kind)
-    try:
-        _remove_left(path, kind)
-        bound.bind(path)
-        if mode is not None:
-            os.chmod(path, mode)
-        prepare(bound, buffer_bytes)
-    except OSError as error:
-        bound.close()
-        reason = error.strerror or str(error)
-        raise GatewayError(f"cannot listen on the socket {path} ({reason}): choose another path") from error
+    bound = unix_socket(path, socket.SOCK_DGRAM)
+    if mode is not None:
+        os.chmod(path, mode)
+    prepare(bound, buffer_bytes)
     return bound
-
-
-def _remove_left(path: str, kind: socket.SocketKind) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise OSError(errno.EEXIST, "there is a file that is no socket")
-        with socket.socket(socket.AF_UNIX, kind) as trial:
-            try:
-                trial.connect(path)
-            except ConnectionRefusedError:
-                os.unlink(path)
 
 
 def prepare(bound: socket.socket, buffer_bytes: int) -> None:

@@ -12,15 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from headrace.client.address import Address
-from headrace.client.admin import ensure_topic
-from headrace.client.cluster import Cluster
 from headrace.connect.delivery import Entry
 from headrace.extras import look_for
 from headrace.gateways.bad_input import BadInput
-from headrace.gateways.errors import GatewayError
 from headrace.gateways.gateway import Progress
-from headrace.gateways.inlet import Inlet, Lot
+from headrace.gateways.inlet import Inlet
 from headrace.gateways.statsd.aggregation import Aggregator, Summary
 from headrace.gateways.statsd.packets import drops_of, open_udp, open_unix
 from headrace.gateways.statsd.parse import Event, Kind
@@ -29,8 +25,8 @@ from headrace.gateways.statsd.prometheus import Board
 from headrace.gateways.statsd.receiving import packet_intake
 from headrace.gateways.statsd.records import SummaryForm, check_entry, event_entry
 from headrace.gateways.statsd.settings import StatsdSettings
-from headrace.gateways.statsd.streams import StreamServer
-from headrace.gateways.writing import Appending, Writing
+from headrace.gateways.statsd.streams import StreamIntake
+from headrace.gateways.writing import Lot
 
 _TICK_S: Final = 0.2  # events and checks do not wait for the interval
 _LOT: Final = 2_000  # records
@@ -41,28 +37,25 @@ Show = Callable[[list[Summary]], None]
 class StatsdGateway:
     """Listens, adds up, writes."""
 
-    def __init__(self, settings: StatsdSettings, bootstrap: Sequence[Address], stopping: threading.Event) -> None:
+    def __init__(self, settings: StatsdSettings, inlet: Inlet, stopping: threading.Event) -> None:
         self.settings = settings
-        self.progress = Progress()
+        self.progress: Progress = inlet.progress
         self.is_listening = False
         self.metrics_url = ""
+        self.kernel_drops = 0
+        self.intervals = 0
+        self._inlet = inlet
         self._stopping = stopping
         self._ending = threading.Event()  # also when a thread of ours failed
         self._failure: BaseException | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # whoever holds it may use the aggregator
         self._aggregator = _aggregator(settings)
-        self._inlet = Inlet(
-            bootstrap, settings.name, self.progress, overload=settings.overload, open_writing=self._open_writing
-        )
         self._form = SummaryForm()
         self._bad = BadInput(settings.name, self.progress)
         self._told = _Told()
         self._told_own: dict[str, int] = {}
         self._packet_sockets: list[socket.socket] = []
         self._drops: list[int] = []
-        self._streams: StreamServer | None = None
-        self.kernel_drops = 0
-        self.intervals = 0
 
     @property
     def name(self) -> str:
@@ -71,8 +64,13 @@ class StatsdGateway:
     @property
     def source(self) -> str:
         asked = self.settings
-        places = [f"{word}://{asked.host}:{asked.port}" for word in ("udp", "tcp") if getattr(asked, word)]
-        return ", ".join(places + [f"unix:{path}" for path in (asked.socket, asked.stream_socket) if path])
+        places = [f"udp://{asked.host}:{asked.port}"] if asked.udp else []
+        places += [f"unix:{asked.unix}"] if asked.unix else []
+        if asked.streams is not None:
+            word = "tls" if asked.streams.certificate else "tcp"
+            places += [f"{word}://{asked.host}:{asked.port}"] if asked.streams.port is not None else []
+            places += [f"unix:{asked.streams.unix}"] if asked.streams.unix else []
+        return ", ".join(places)
 
     @property
     def target(self) -> str:
@@ -126,26 +124,16 @@ class StatsdGateway:
             for number, bound in enumerate(open_udp(asked.host, asked.port, asked.receivers, asked.receive_buffer)):
                 self._packet_sockets.append(stack.enter_context(bound))
                 intakes.append((f"udp-{number}", packet_intake(bound, self._aggregator, self._lock, naps=True)))
-        if asked.socket:
-            bound = stack.enter_context(
-                open_unix(asked.socket, socket.SOCK_DGRAM, asked.socket_mode, asked.receive_buffer)
-            )
-            stack.callback(_remove, asked.socket)
+        if asked.unix:
+            bound = stack.enter_context(open_unix(asked.unix, asked.unix_mode, asked.receive_buffer))
+            stack.callback(_remove, asked.unix)
             self._packet_sockets.append(bound)
             intakes.append(("unix", packet_intake(bound, self._aggregator, self._lock, naps=False)))
-        streams: list[socket.socket] = []
-        if asked.tcp:
-            streams.append(stack.enter_context(_tcp(asked.host, asked.port)))
-        if asked.stream_socket:
-            bound = open_unix(asked.stream_socket, socket.SOCK_STREAM, asked.socket_mode, asked.receive_buffer)
-            streams.append(stack.enter_context(bound))
-            stack.callback(_remove, asked.stream_socket)
-            bound.listen()
-        if streams:
-            self._streams = StreamServer(
-                streams, asked.aggregating.dialect.line_bytes, asked.max_connections, self._feed, self._refuse
-            )
-            intakes.append(("streams", self._streams.serve))
+        if asked.streams is not None:
+            line_bytes = asked.aggregating.dialect.line_bytes
+            streams = StreamIntake(asked.streams, line_bytes, self._bad, self._feed, self._refuse)
+            stack.callback(streams.release)
+            intakes.append(("streams", streams.run))
         self._drops = [0] * len(self._packet_sockets)
         return [
             threading.Thread(target=self._guarded, args=(intake,), name=f"headrace-statsd-{word}", daemon=True)
@@ -202,9 +190,7 @@ class StatsdGateway:
             self._bad.refuse(f"there are {most} series already: raise max_series, or send fewer", count=refused)
         self.progress.dropped += counts.missed - told.missed
         self._told = _Told(counts.bad, counts.refused, counts.missed)
-        if self._streams is not None:
-            self.progress.connections = self._streams.connections
-        self.progress.more = {
+        self.progress.more |= {
             "packets": counts.packets,
             "packet_bytes": counts.bytes,
             "bad_lines": counts.bad,
@@ -263,13 +249,6 @@ class StatsdGateway:
         self.metrics_url = stack.enter_context(serve_metrics(self.settings, render))
         return lambda summaries: board.show(summaries, list(aggregator.registry.series))
 
-    def _open_writing(self, cluster: Cluster) -> Writing:
-        asked = self.settings
-        for topic in dict.fromkeys((asked.topic, asked.events_topic, asked.checks_topic)):
-            ensure_topic(cluster, topic)
-        self.progress.waiting = self.progress.problem = ""  # there may be nothing to write for a while
-        return Appending(asked.codec)
-
 
 class _Told(NamedTuple):
     """Up to where counts were taken over into what all gateways tell."""
@@ -296,10 +275,3 @@ def _remove(path: str) -> None:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _tcp(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise GatewayError(f"cannot listen on tcp {host}:{port} ({error.strerror}): choose another port") from error

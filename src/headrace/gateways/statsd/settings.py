@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.gateways.errors import GatewayError
-from headrace.gateways.gateway import Overload
 from headrace.gateways.statsd.aggregation import Aggregating
 from headrace.gateways.statsd.parse import Dialect, Sanitise, sanitised
 from headrace.gateways.statsd.timing import TimerRule, TimerRules, check_buckets, check_percentile, read_rule
+from headrace.gateways.streams import StreamSettings, check_host
 from headrace.model import check_topic_name
-from headrace.records import Codec
 from headrace.serving.access import Access
 
 VALUE, DELTA = "value", "delta"
@@ -28,21 +27,21 @@ class StatsdSettings:
     host: str = "127.0.0.1"
     port: int = 8125
     udp: bool = True
-    tcp: bool = False
-    socket: str = ""
-    stream_socket: str = ""
-    socket_mode: int | None = None
+    unix: str = ""
+    unix_mode: int | None = None
+    streams: StreamSettings | None = None
     interval_s: float = 10.0
     internal: str = "statsd"  # before the names of our own metrics; empty for none
     receivers: int = 1
     receive_buffer: int = 8 * 1024 * 1024
-    max_connections: int = 1_000
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
     metrics_tokens: str = ""
     metrics_certificate: str = ""
-    overload: Overload = Overload.DROP_OLDEST
-    codec: Codec = Codec.NONE
+
+    @property
+    def topics(self) -> list[str]:
+        return list(dict.fromkeys((self.topic, self.events_topic, self.checks_topic)))
 
 
 def from_section(name: str, section: Mapping[str, Any]) -> StatsdSettings:
@@ -52,14 +51,21 @@ def from_section(name: str, section: Mapping[str, Any]) -> StatsdSettings:
     events, checks = section.get("events_topic") or f"{topic}-events", section.get("checks_topic") or f"{topic}-checks"
     for each in (topic, events, checks):
         check_topic_name(each)
-    if not (section["udp"] or section["tcp"] or section.get("socket") or section.get("stream_socket")):
-        raise GatewayError(f"{where} listens nowhere: write udp = true, tcp = true, or a path as socket")
-    paths = [section.get("socket") or "", section.get("stream_socket") or ""]
+    if not (section["udp"] or section["tcp"] or section.get("unix") or section.get("unix_stream")):
+        raise GatewayError(f"{where} listens nowhere: write udp = true, tcp = true, or a path as unix")
+    check_host(where[1:-1], section)
+    paths = [section.get("unix") or "", section.get("unix_stream") or ""]
     for path in paths:
         if "\0" in path or len(path.encode(errors="surrogatepass")) > _MOST_PATH:
-            raise GatewayError(f"{where} has a socket {path!r}: a path has at most {_MOST_PATH} bytes, and no zero")
+            raise GatewayError(
+                f"{where} has a path {path!r}: a socket's has at most {_MOST_PATH} bytes, and no zero"
+            )
     if paths[0] and paths[0] == paths[1]:
-        raise GatewayError(f"{where} has the same path as socket and as stream_socket: packets and streams need two")
+        raise GatewayError(f"{where} has the same path as unix and as unix_stream: packets and streams need two")
+    streams = None
+    if section["tcp"] or paths[1]:
+        asked = {**section, "port": section["port"] if section["tcp"] else None, "unix": paths[1]}
+        streams = StreamSettings.of(where[1:-1], asked)
     internal = section["internal"]
     if internal != NO_PREFIX and (not internal or sanitised(internal) != internal):
         raise GatewayError(f"{where} has internal = {internal!r}: a name of letters, digits, '.', '_' and '-', or none")
@@ -71,14 +77,13 @@ def from_section(name: str, section: Mapping[str, Any]) -> StatsdSettings:
         )  # fmt: skip
     return StatsdSettings(
         name, topic, events, checks, _aggregating(section),
-        host=section["host"], port=section["port"], udp=section["udp"], tcp=section["tcp"],
-        socket=paths[0], stream_socket=paths[1], socket_mode=_mode(section.get("socket_mode"), where),
+        host=section["host"], port=section["port"], udp=section["udp"], unix=paths[0],
+        unix_mode=_mode(section.get("unix_mode"), where), streams=streams,
         interval_s=float(section["interval_s"]), internal="" if internal == NO_PREFIX else internal,
         receivers=section["receivers"], receive_buffer=section["receive_buffer"],
-        max_connections=section["max_connections"], metrics_host=section["metrics_host"],
+        metrics_host=section["metrics_host"],
         metrics_port=section.get("metrics_port"), metrics_tokens=section.get("metrics_tokens") or "",
         metrics_certificate=section.get("metrics_certificate") or "",
-        overload=Overload(section["overload"]), codec=Codec.named(section["compression"]),
     )  # fmt: skip
 
 
@@ -108,5 +113,5 @@ def _mode(written: str | None, where: str) -> int | None:
     except ValueError:
         mode = -1
     if not 0 <= mode <= 0o777:
-        raise GatewayError(f"{where} has socket_mode = {written!r}: write it as chmod takes it, such as 0660")
+        raise GatewayError(f"{where} has unix_mode = {written!r}: write it as chmod takes it, such as 0660")
     return mode
