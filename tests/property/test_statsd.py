@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +47,7 @@ _ASKED = st.builds(
         container_tag=st.sampled_from(["", "container"]),
         line_bytes=st.sampled_from([20, 8192]),
     ),
-    rules=st.just(TimerRules(TimerRule((90.0, -10.0, 0.1), (0.0, 5.0)), (("b*", TimerRule((50.0,))),))),
+    rules=st.just(TimerRules(TimerRule((90.0, -10.0, 0.1), (0.0, 5.0, math.inf)), (("b*", TimerRule((50.0,))),))),
     zeros=st.booleans(),
     keep_gauges=st.booleans(),
     forget_after=st.integers(0, 2),

@@ -167,4 +167,4 @@ def percentile_name(share: float) -> str:
 
 
 def _plain(number: float) -> str:
-    return f"{number:.0f}" if number == floor(number) and number != inf else repr(number)
+    return f"{number:.0f}" if number.is_integer() else repr(number)
