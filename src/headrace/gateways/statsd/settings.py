@@ -57,9 +57,7 @@ def from_section(name: str, section: Mapping[str, Any]) -> StatsdSettings:
     paths = [section.get("unix") or "", section.get("unix_stream") or ""]
     for path in paths:
         if "\0" in path or len(path.encode(errors="surrogatepass")) > _MOST_PATH:
-            raise GatewayError(
-                f"{where} has a path {path!r}: a socket's has at most {_MOST_PATH} bytes, and no zero"
-            )
+            raise GatewayError(f"{where} has a path {path!r}: a socket's has at most {_MOST_PATH} bytes, and no zero")
     if paths[0] and paths[0] == paths[1]:
         raise GatewayError(f"{where} has the same path as unix and as unix_stream: packets and streams need two")
     streams = None
