@@ -7,6 +7,7 @@ on, so a record that is missing from a result is in the topic. One that is of no
 record without a value.
 """
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -21,7 +22,7 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.delivery.letters import Letter, number_of, takes_back
-from headrace.model import TopicPartition
+from headrace.model import MAX_TOPIC_NAME, TopicPartition
 from headrace.protocol.errors import ErrorCode
 
 SUFFIX: Final = ".dead-letters"
@@ -33,7 +34,11 @@ _OPTIONS: Final = FetchOptions(max_wait_ms=100, committed=True)
 
 def topic_for(topic: str, chosen: str | None) -> str:
     """The topic that takes what cannot be used of another."""
-    return chosen or topic + SUFFIX
+    if chosen or len(topic) + len(SUFFIX) <= MAX_TOPIC_NAME:
+        return chosen or topic + SUFFIX
+    # There is no room for more in such a name.
+    digest = hashlib.sha256(topic.encode()).hexdigest()[:16]
+    return f"{topic[: MAX_TOPIC_NAME - len(SUFFIX) - len(digest) - 1]}-{digest}{SUFFIX}"
 
 
 def write_letters(cluster: Cluster, letters_topic: str, letters: Iterable[Letter]) -> None:

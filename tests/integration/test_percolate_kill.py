@@ -150,7 +150,7 @@ def test_exactly_once_to_a_topic(tmp_path: Path, cluster: Cluster) -> None:
         catalogs[offset] = Catalog()
         for at, (key, text, _) in enumerate(told[:offset]):
             catalogs[offset].apply(at, key.encode(), text)
-    assert len(catalogs) == 1 + KILLS, "queries have changed in between"
+    assert max(catalogs) == len(told), "queries have changed in between"
     for place, value in values.items():
         assert words(topic[place]) == plain(catalogs[next(iter(known[place]))].percolator, value), place
     for partition in range(PARTITIONS):

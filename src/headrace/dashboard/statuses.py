@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.dashboard.reports import BatchReport
 from headrace.dashboard.watch import State
-from headrace.dead_letters import SUFFIX
+from headrace.dead_letters import topic_for
 from headrace.status import BATCHES_SILENT_AFTER_MS, DERIVED, PIPELINES, SILENT, SILENT_AFTER_MS, Status
 
 _TEXTS = ("kind", "waiting", "database", "problem", "slot", "source", "target", "url")
@@ -113,11 +113,7 @@ class DeadLetters:
 def dead_letter_topics(state: State) -> dict[str, DeadLetters]:
     """The topics of dead letters that exist, by name."""
     topics = state.snapshot.topics if state.snapshot else {}
-    found = {
-        name: DeadLetters(name.removesuffix(SUFFIX))
-        for name in topics
-        if name.endswith(SUFFIX) and name.removesuffix(SUFFIX) in topics
-    }
+    found = {letters: DeadLetters(name) for name in topics if (letters := topic_for(name, None)) in topics}
     for (job, _), reports in state.jobs.items():
         last = reports[-1]
         for name in last.dead_letter_topics:
@@ -125,7 +121,7 @@ def dead_letter_topics(state: State) -> dict[str, DeadLetters]:
                 known = found.get(name, DeadLetters(last.topics[0] if len(last.topics) == 1 else ""))
                 found[name] = replace(known, jobs=tuple(sorted({*known.jobs, job})))
     for status in state.statuses.get(DERIVED, {}).values():
-        name = status.text("dead_letters_topic") or status.text("source") + SUFFIX
+        name = topic_for(status.text("source"), status.text("dead_letters_topic"))
         if name in found:
             found[name] = replace(found[name], syncs=(*found[name].syncs, status.name))
     return found

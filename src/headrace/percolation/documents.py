@@ -10,6 +10,7 @@ reaches from one to the next.
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from collections.abc import Mapping as Map
 from datetime import date, datetime
@@ -30,6 +31,7 @@ _DEEPEST: Final = 100
 _MOST_VALUES: Final = 1_000_000
 """Of a document: with a gap behind each, positions are still integers of 32 bits."""
 _SHOWN: Final = 60
+_ODD_NUMBER: Final = re.compile(r"NaN|Infinity|[eE]\+?\d{3}|\d{300}")
 _NOTHING: Final[tuple[Any, ...]] = ()
 
 
@@ -274,11 +276,27 @@ def read_document(value: object, mapping: Mapping = DYNAMIC) -> Document:
 
 def parse_document(text: bytes | str, mapping: Mapping = DYNAMIC) -> Document:
     """A document as the text of JSON."""
+    return read_document(parse_value(text), mapping)
+
+
+def parse_value(text: bytes | str) -> Any:
+    """What a text of JSON stands for. What Python takes besides, such as NaN, is none: nobody else could read it."""
     try:
-        value = json.loads(text)
+        if not isinstance(text, str):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        if _ODD_NUMBER.search(text) is None:
+            return json.loads(text)
+        return json.loads(text, parse_constant=finite, parse_float=finite)
     except (ValueError, RecursionError):
         raise InvalidDocument("it is not JSON") from None
-    return read_document(value, mapping)
+
+
+def finite(text: str) -> float:
+    """The number that a text of JSON stands for; a `ValueError` for one that is larger than any."""
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(f"{text[:_SHOWN]} is not a number there")
+    return found
 
 
 # --- values

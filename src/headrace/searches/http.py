@@ -34,13 +34,14 @@ from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import ClientError
 from headrace.errors import HeadraceError
+from headrace.percolation.documents import finite
 from headrace.percolation.errors import PercolationError, UnknownQuery
 from headrace.searches.live_hits import HitFeed, Wanted, hit_events
 from headrace.searches.settings import SearchError
 from headrace.searches.standing import MOST_ANSWER_BYTES, Answers, QueryChanged, Standing, TooManyHits
 from headrace.serving.access import ON_LOOPBACK, Access
 from headrace.serving.answers import error_handlers, json_answer, refuse, written_json
-from headrace.serving.asking import Asked, InvalidRequest, path_parts, read_json
+from headrace.serving.asking import Asked, InvalidRequest, parse_json, path_parts, read_body, read_json
 from headrace.serving.guard import Guard, Site, changes_by_method
 from headrace.serving.probes import PROBES, Checks, probe_routes
 from headrace.serving.record_feed import InvalidPlace, Replays, read_place
@@ -150,7 +151,7 @@ class Service:
     # --- documents
 
     async def _percolate(self, request: Request) -> Response:
-        given = await read_json(request, LARGEST_BYTES)
+        given = parse_json(await read_body(request, LARGEST_BYTES), parse_float=finite)
         documents = given if isinstance(given, list) else [given]
         if len(documents) > MOST_DOCUMENTS:
             raise InvalidRequest(

@@ -6,13 +6,12 @@ any error everything since the last commit is forgotten and read again.
 """
 
 import contextlib
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Any, Final
+from typing import Final
 
 from headrace.client.address import Address
 from headrace.client.admin import describe_configs, ensure_topic
@@ -29,7 +28,7 @@ from headrace.dead_letters import topic_for, write_letters
 from headrace.delivery.letters import Letter
 from headrace.model import TopicPartition
 from headrace.percolation.catalog import Catalog, Effect
-from headrace.percolation.documents import Document, read_document
+from headrace.percolation.documents import Document, parse_document
 from headrace.percolation.errors import InvalidDocument
 from headrace.percolation.percolator import Hit, Percolator
 from headrace.percolation.snippets import snippets
@@ -327,7 +326,7 @@ class _Work:
         documents, letters = dict[int, Document](), list[Letter]()
         for number, read in enumerate(records):
             try:
-                documents[number] = read_document(_decoded(read.record), mapping)
+                documents[number] = parse_document(read.record.value or b"", mapping)
             except InvalidDocument as error:
                 letters.append(self._letter(read, str(error)))
         if not is_backfill:
@@ -434,13 +433,6 @@ class _Work:
         self._progress.unselective = percolator.unselective
         self._progress.backfills = {query: backfill.left for query, backfill in self._backfills.items()}
         self._progress.queries_offset = self._catalog.offset
-
-
-def _decoded(record: Record) -> Any:
-    try:
-        return json.loads(record.value or b"")
-    except (ValueError, RecursionError):
-        raise InvalidDocument("it is not JSON") from None
 
 
 def _room_of(cluster: Cluster, topic: str) -> int:

@@ -17,7 +17,7 @@ from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
-from headrace.dead_letters import SUFFIX
+from headrace.dead_letters import topic_for
 from headrace.forgetting.ledger import TOPIC as LEDGER
 from headrace.forgetting.ledger import Ledger
 from headrace.forgetting.report import Finding, Hit, Outcome
@@ -208,8 +208,9 @@ def _names(value: Any, field: str, subject: str) -> bool:
 
 def topics_of(cluster: Cluster, fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Every topic that may hold what users write, and the field that names the subject in its plain values."""
+    of_letters = {topic_for(name, None): field for name, field in fields.items()}
     for topic in sorted(cluster.topics(), key=lambda topic: topic.name):
         name = topic.name
         if name == LEDGER or topic.is_internal:
             continue
-        yield name, fields.get(name) or fields.get(name.removesuffix(SUFFIX), "")
+        yield name, fields.get(name) or of_letters.get(name, "")
