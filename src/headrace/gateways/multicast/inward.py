@@ -52,6 +52,7 @@ class InwardGateway:
     _subscriber: Subscriber | None = None
     _positions: dict[Session, Position] = field(default_factory=dict)  # committed
     _taken: list[Heard] = field(default_factory=list)  # and not known to be committed
+    _key: bytes | None = None
     _invalid: int = 0
     _lost: int = 0
 
@@ -68,6 +69,7 @@ class InwardGateway:
         return self.settings.topic
 
     def run(self) -> None:
+        self._key = self.settings.read_key()
         try:
             KeepRunning(self.name, self.progress, self.stopping, lambda: self.progress.records, self._refused).run(
                 self._run_once
@@ -94,7 +96,7 @@ class InwardGateway:
                 if self._subscriber is None:
                     self._subscriber = Subscriber(
                         settings.group,
-                        key=settings.read_key(),
+                        key=self._key,
                         overload=settings.overload,
                         queue_bytes=settings.buffer_bytes,
                         settings=settings.receiving,

@@ -6,6 +6,7 @@ cluster.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, NamedTuple, Self
@@ -19,7 +20,7 @@ from headrace.client.offsets import Bounds, bounds
 from headrace.client.reader import read_records
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.gateway import Overload
-from headrace.gateways.multicast.events import Ended, Event, Lost
+from headrace.gateways.multicast.events import Ended, Lost
 from headrace.gateways.multicast.group import LOOPBACK, Group
 from headrace.gateways.multicast.joining import Joining, TopicRecord
 from headrace.gateways.multicast.message import Message
@@ -80,6 +81,8 @@ class LogSubscriber:
         self._has_to_look = True
         self._looked_at = 0.0
         self._is_closed = False
+        self._ready: deque[TopicRecord | TopicGap] = deque()
+        self._positions: dict[int, int] = {}
         # It listens before it asks where the log ends: nothing can pass between the two.
         self._subscriber = Subscriber(
             group,
@@ -104,12 +107,13 @@ class LogSubscriber:
     def events(self) -> Iterator[TopicRecord | TopicGap]:
         """Records, and what cannot be had any more, until it is closed."""
         failures = 0
+        yield from self._hand_out()
         while not self._is_closed:
             try:
                 with Cluster(self._bootstrap, self._client, retry=PATIENT.at_most(2)) as cluster:
-                    for event in self._go_on(cluster):
+                    for _ in self._turns(cluster):
                         failures = 0
-                        yield event
+                        yield from self._hand_out()
             except TopicReplaced as error:
                 raise GatewayError(
                     f"topic {self.topic} was deleted and made again, and its offsets begin anew: begin again as well"
@@ -122,13 +126,13 @@ class LogSubscriber:
                 # What comes live is emitted meanwhile as far as nothing is missing.
                 until = time.monotonic() + _BACKOFF.pause_s(failures)
                 while not self._is_closed and (left := until - time.monotonic()) > 0:
-                    for heard in self._take(left):
-                        yield from self._hear(heard)
+                    self._hear(left)
+                    yield from self._hand_out()
 
     @property
     def positions(self) -> dict[int, int]:
-        """The next offset of each partition."""
-        return self._joining.positions if self._joining is not None else {}
+        """Of each partition, the offset behind what was handed out; none before the log was asked."""
+        return dict(self._positions)
 
     @property
     def is_caught_up(self) -> bool:
@@ -151,36 +155,44 @@ class LogSubscriber:
     ) -> None:
         self.close()
 
+    def _hand_out(self) -> Iterator[TopicRecord | TopicGap]:
+        """What is ready; whoever breaks off and iterates again goes on with what is left."""
+        while self._ready:
+            event = self._ready.popleft()
+            self._positions[event.partition] = event.end if isinstance(event, TopicGap) else event.offset + 1
+            yield event
+
+    def _emit(self, records: list[TopicRecord]) -> None:
+        for record in records:
+            self.from_group += record.is_live
+            self.from_log += not record.is_live
+        self._ready.extend(records)
+
     # --- the group
 
-    def _take(self, timeout_s: float) -> list[Event]:
-        if self._joining is None:  # where it begins is not known yet: what comes waits in the inbox
+    def _hear(self, timeout_s: float) -> None:
+        joining = self._joining
+        if joining is None:  # where it begins is not known yet: what comes waits in the inbox
             time.sleep(min(timeout_s, 0.1))
-            return []
-        return self._subscriber.take(_AT_ONCE, timeout_s)
-
-    def _hear(self, event: Event) -> list[TopicRecord]:
-        assert self._joining is not None
-        if isinstance(event, Message):
-            origin = event.origin
-            if origin is None or origin.topic != self.topic:
-                return []
-            ready = self._joining.live(event, origin)
-            self.from_group += len(ready)
-            return ready
-        if isinstance(event, Lost | Ended):
-            self._has_to_look = True
-        return []
+            return
+        for event in self._subscriber.take(_AT_ONCE, timeout_s):
+            if isinstance(event, Message):
+                if event.origin is not None and event.origin.topic == self.topic:
+                    self._emit(joining.live(event, event.origin))
+            elif isinstance(event, Lost | Ended):
+                self._has_to_look = True
 
     # --- the log
 
-    def _go_on(self, cluster: Cluster) -> Iterator[TopicRecord | TopicGap]:
+    def _turns(self, cluster: Cluster) -> Iterator[None]:
+        """One turn after another: some of the log, or what the group has."""
         topic = cluster.topic(self.topic, refresh=True)
         if self._topic_id is None:
             self._topic_id = topic.id_text
         check_id(topic, self._topic_id)
         if self._joining is None:
             self._joining = Joining(self._first_positions(cluster))
+            self._positions = self._joining.positions
         joining = self._joining
         self.waiting = ""
         while not self._is_closed:
@@ -195,13 +207,16 @@ class LogSubscriber:
                     raise
                 for number, bound in held.items():
                     joining.look({number: bound.end})
-                    if missed := joining.begins_at(number, bound.start):
-                        yield TopicGap(number, *missed)
+                    self._miss(joining, number, bound)
             if joining.targets:
                 yield from self._read_log(cluster, joining)
-                continue
-            for event in self._take(_LOOK_EVERY_S if not is_alone else _LOOK_EVERY_S / 4):
-                yield from self._hear(event)
+            else:
+                self._hear(_LOOK_EVERY_S if not is_alone else _LOOK_EVERY_S / 4)
+                yield
+
+    def _miss(self, joining: Joining, number: int, held: Bounds) -> None:
+        if missed := joining.begins_at(number, held.start):
+            self._ready.append(TopicGap(number, *missed))
 
     def _bounds(self, cluster: Cluster) -> dict[int, Bounds]:
         partitions = cluster.partitions(self.topic)
@@ -222,11 +237,12 @@ class LogSubscriber:
                 )
         return {number: self._start.get(number, each.end) for number, each in held.items()}
 
-    def _read_log(self, cluster: Cluster, joining: Joining) -> Iterator[TopicRecord | TopicGap]:
+    def _read_log(self, cluster: Cluster, joining: Joining) -> Iterator[None]:
         targets = joining.targets
         for number, bound in self._bounds(cluster).items():
-            if number in targets and (missed := joining.begins_at(number, bound.start)):
-                yield TopicGap(number, *missed)
+            if number in targets:
+                self._miss(joining, number, bound)
+        yield
         targets = joining.targets
         until = {TopicPartition(self.topic, number): target for number, target in targets.items()}
         starts = {where: joining.positions[where.partition] for where in until}
@@ -245,13 +261,8 @@ class LogSubscriber:
                     )
                 )  # fmt: skip
             for where in list(reached):
-                ready = joining.read(where.partition, found[where.partition], min(reached[where], until[where]))
-                for each in ready:
-                    self.from_log += not each.is_live
-                    self.from_group += each.is_live
-                yield from ready
-            # Also while it reads the log: what comes live must not find its inbox full.
-            for event in self._subscriber.take(_AT_ONCE, 0):
-                yield from self._hear(event)
+                self._emit(joining.read(where.partition, found[where.partition], min(reached[where], until[where])))
+            self._hear(0)  # also meanwhile: what comes live must not find its inbox full
+            yield
             if self._is_closed:
                 return

@@ -102,7 +102,12 @@ def write_content(content: Content) -> bytes:
         flags |= _NO_VALUE
     else:
         parts.append(value)
-    return b"".join((_FIXED.pack(flags, timestamp_ms), *parts))
+    try:
+        return b"".join((_FIXED.pack(flags, timestamp_ms), *parts))
+    except (TypeError, struct.error) as error:
+        raise InvalidMessage(
+            "value, key and values of headers are bytes or None, and timestamp_ms is a number"
+        ) from error
 
 
 def read_content(data: bytes) -> Content:

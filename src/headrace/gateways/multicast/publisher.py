@@ -139,6 +139,7 @@ class Publisher:
         """Wait until all that was published has gone out; whether it has."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
+            self._machine.hurry()
             while not self._is_stopped:
                 self._transmit()
                 if self._machine.is_idle:

@@ -118,6 +118,7 @@ class Sending:
         self._beat_pause = settings.first_heartbeat_s
         self._said_at = -inf
         self._is_over = False
+        self._is_hurried = False  # nothing lingers until the queue is empty
 
     # --- messages
 
@@ -205,8 +206,12 @@ class Sending:
     def _may_pack(self, now: float) -> bool:
         if not self._queue:
             return False
-        linger_s = self._settings.linger_s
-        return not linger_s or self._queue_bytes >= self._room or now >= self._queued_at + linger_s or self._is_over
+        return not self._lingers or now >= self._queued_at + self._settings.linger_s
+
+    @property
+    def _lingers(self) -> bool:
+        """Whether what is in the queue may wait for more that shares its datagram."""
+        return bool(self._settings.linger_s) and self._queue_bytes < self._room and not self._is_hurried
 
     def _next_datagram(self, now: float, wall_ms: int) -> bytes:
         """The next datagram of the queue: whole messages that fit, or a part of one that is longer than any."""
@@ -233,6 +238,7 @@ class Sending:
             self._cut += taken
             break
         self._queued_at = now
+        self._is_hurried = self._is_hurried and bool(queue)
         self.counts.messages += self._message - message
         held = _Held(message, b"".join(pieces))
         sequence = self._next
@@ -274,9 +280,14 @@ class Sending:
     def _age_ms(self, now: float) -> int:
         return int((now - self._begun) * 1000)
 
+    def hurry(self) -> None:
+        """Let nothing that is in the queue now wait for company."""
+        self._is_hurried = bool(self._queue)
+
     def finish(self, now: float) -> None:
         """No message comes any more: from when the queue is empty, heartbeats say so."""
         self._is_over = True
+        self.hurry()
         self._beat_pause = self._settings.first_heartbeat_s / 2
         self._beat_at = now
 
@@ -284,9 +295,8 @@ class Sending:
         """When `transmit` has something to do."""
         due = self._beat_at
         if self._queue:
-            linger_s = self._settings.linger_s
-            lingers = linger_s and not self._is_over and self._queue_bytes < self._room
-            due = min(due, max(self._pace.ready_at(now), self._queued_at + linger_s if lingers else now))
+            ready_at = self._queued_at + self._settings.linger_s if self._lingers else now
+            due = min(due, max(self._pace.ready_at(now), ready_at))
         repair_at = self._repairs.next_at(now)
         if repair_at is not None:
             due = min(due, max(repair_at, self._pace.ready_at(now)))

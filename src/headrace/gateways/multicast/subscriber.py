@@ -150,8 +150,8 @@ class Subscriber:
     def take(self, most: int, timeout_s: float | None = None) -> list[Event]:
         """The next events, up to so many; none if none comes in time, or it is closed."""
         with self._changed:
-            if not self._inbox and not self._is_closed and timeout_s != 0:
-                self._changed.wait_for(lambda: self._inbox or self._is_closed, timeout_s)
+            if timeout_s != 0:
+                self._changed.wait_for(lambda: self._inbox or self._is_closed or self._inbox.is_failed, timeout_s)
             taken = self._inbox.take(most)
             if taken:
                 return taken
