@@ -164,7 +164,7 @@ class ColumnarAggregator(Aggregator):
         held.weights[row] = sample.weight
         self._spelled += 1
         self._text_size += size
-        walk.file_spelling(held, row)
+        walk.file_spellings(held, row, row + 1)
 
     def _more_spellings(self, size: int) -> Spellings:
         old = self._spellings
@@ -180,8 +180,7 @@ class ColumnarAggregator(Aggregator):
             np.concatenate([weights, np.zeros_like(weights)]),
             text,
         )
-        for row in range(self._spelled):
-            walk.file_spelling(grown, row)
+        walk.file_spellings(grown, 0, self._spelled)
         return grown
 
     def _keep_spellings(self, is_kept: NDArray[np.bool_]) -> None:
@@ -192,8 +191,7 @@ class ColumnarAggregator(Aggregator):
         fresh.rows[: len(rows)] = held.rows[:count][rows]
         fresh.weights[: len(rows)] = held.weights[:count][rows]
         self._spellings, self._spelled = fresh, len(rows)
-        for row in range(len(rows)):
-            walk.file_spelling(fresh, row)
+        walk.file_spellings(fresh, 0, len(rows))
 
     def _touch(self, number: int) -> None:
         self._make_room(number)

@@ -96,13 +96,14 @@ def hash_spelling(before: Bytes, behind: Bytes, seed: Any) -> int:
 
 
 @compiled
-def file_spelling(spellings: Spellings, row: int) -> None:
-    """Let a row be found."""
+def file_spellings(spellings: Spellings, first: int, end: int) -> None:
+    """Let these rows be found."""
     mask = len(spellings.slots) - 1
-    slot = spellings.rows[row, HASH] & mask
-    while spellings.slots[slot] >= 0:
-        slot = (slot + 1) & mask
-    spellings.slots[slot] = row
+    for row in range(first, end):
+        slot = spellings.rows[row, HASH] & mask
+        while spellings.slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        spellings.slots[slot] = row
 
 
 @compiled
