@@ -19,6 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import statsd
 from headrace import Broker
 from headrace.client.errors import ClientError
+from headrace.extras import MissingExtra
+from headrace.gateways.statsd import server
+from headrace.gateways.statsd.plain import PlainAggregator
 from headrace.testing.contracts.gateway import TOPIC, InwardGatewayContract, Running, free_port, read_topic, until
 
 
@@ -297,6 +300,26 @@ def test_a_gateway_that_is_killed_loses_its_interval_and_no_more(broker: Broker,
     assert sorted(one["value"] for one in written) in ([1, 100], [1, 10, 100])  # the second may just have been written
     assert [one["value"] for one in records(broker.bootstrap_servers) if one["name"] == "level"][-1] == 1
     assert second.returncode == 0
+
+
+def test_a_gateway_that_is_told_to_end_writes_its_interval(broker: Broker) -> None:
+    with gateway(broker.bootstrap_servers, interval_s=600) as (one, port):
+        send(port, b"a:5|c")
+        until(lambda: one.progress.received == 1, "it has it")
+        assert totals(broker.bootstrap_servers) == {}
+    (record,) = records(broker.bootstrap_servers)
+    assert record["value"] == 5
+    assert record["rate"] == pytest.approx(5_000 / (record["end_ms"] - record["start_ms"]), rel=0.2)
+
+
+def test_where_nothing_is_compiled_the_same_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "look_for", lambda package, what: MissingExtra(package, "statsd"))
+    with gateway(broker.bootstrap_servers, tcp=True) as (one, port):
+        assert isinstance(one._aggregator, PlainAggregator)
+        send(port, b"a:1|c\na:2|c", b"_sc|up|0", b"x" * 9000)
+        until(lambda: totals(broker.bootstrap_servers)["a"] == 3, "all is added up")
+        until(lambda: records(broker.bootstrap_servers, "metrics-checks"), "the check is there")
+        assert one.progress.refused == 1
 
 
 # --- Prometheus

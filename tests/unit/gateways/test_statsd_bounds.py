@@ -146,6 +146,14 @@ def arrays(of: ColumnarAggregator) -> Iterator[np.ndarray]:
                 yield one
 
 
+def test_a_line_is_learned_once_however_often_its_values_are_not_simple() -> None:
+    of = ColumnarAggregator(Aggregating())
+    for _ in range(100):
+        of.feed(b"a:1e2|c")
+    assert of._spelled == 1
+    assert summaries(of)["counter a"].facts["value"] == 10_000
+
+
 # --- streams
 
 

@@ -149,18 +149,20 @@ class ColumnarAggregator(Aggregator):
         before, _, rest = line.partition(b":")
         behind = rest[rest.index(b"|") :]
         size = len(before) + len(behind)
+        both = np.frombuffer(before + behind, np.uint8).copy()
+        cut = len(before)
+        hashed = walk.hash_spelling(both[:cut], both[cut:], self._seed)
+        if walk.find_spelling(self._spellings, both, hashed, 0, cut, cut, size) >= 0:
+            return  # it was left for its values
         if self._spelled >= self._most_spellings or self._text_size + size > _MOST_TEXT:
             self._spellings, self._spelled, self._text_size = _no_spellings(_SERIES), 0, 0
-        before_array, behind_array = np.frombuffer(before, np.uint8), np.frombuffer(behind, np.uint8)
-        hashed = walk.hash_spelling(before_array.copy(), behind_array.copy(), self._seed)
         held = self._spellings
         if self._spelled >= len(held.rows) or self._text_size + size > len(held.text):
             held = self._spellings = self._more_spellings(size)
         row, at = self._spelled, self._text_size
-        held.text[at : at + len(before)] = before_array
-        held.text[at + len(before) : at + size] = behind_array
+        held.text[at : at + size] = both
         named = walk.REFUSED if number is None else number
-        held.rows[row] = hashed, at, len(before), len(behind), named, int(sample.series.kind)
+        held.rows[row] = hashed, at, cut, size - cut, named, int(sample.series.kind)
         held.weights[row] = sample.weight
         self._spelled += 1
         self._text_size += size

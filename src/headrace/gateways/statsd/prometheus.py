@@ -28,6 +28,7 @@ _KERNEL: Final = Family(
     "Packets that the kernel dropped, because a socket's buffer was full.",
 )
 _SERIES: Final = Family("headrace_statsd_series", GAUGE, "Series that are known.")
+_OWN: Final = "headrace_statsd_"
 _WORDS: Final = {Kind.COUNTER: COUNTER, Kind.GAUGE: GAUGE, Kind.SET: GAUGE}
 
 
@@ -82,16 +83,33 @@ class Board:
         return render([*(Samples(family, [((), value)]) for family, value in own), *_families(held)])
 
 
+def _names(name: str, word: str) -> set[str]:
+    """Those that the lines of a family begin with."""
+    return (
+        {f"{name}_total"} if word == COUNTER else {name, f"{name}_sum", f"{name}_count"} if word == SUMMARY else {name}
+    )
+
+
+def _label(key: str) -> str:
+    """A tag's, which must not be one that a summary has of its own."""
+    name = as_name(key)
+    return f"exported_{name}" if name == "quantile" or name.startswith("__") else name
+
+
 def _families(held: Iterable[tuple[SeriesId, Any]]) -> list[Samples]:
     by_name: dict[str, dict[Kind, list[tuple[dict[str, str], Any]]]] = {}
     for series, value in held:
-        labels = {as_name(key): text for key, text in tags_of(series.tags).items()}
+        labels = {_label(key): text for key, text in tags_of(series.tags).items()}
         by_name.setdefault(as_name(series.name), {}).setdefault(series.kind, []).append((labels, value))
     found: list[Samples] = []
+    taken: set[str] = set()
     for name, kinds in sorted(by_name.items()):
         for kind, series_of in sorted(kinds.items()):
             full = name if len(kinds) == 1 else f"{name}_{kind.label}"
             word = _WORDS.get(kind, SUMMARY)
+            while taken & (names := _names(full, word)) or full.startswith(_OWN):
+                full = f"{full.removeprefix(_OWN)}_{kind.label}"
+            taken |= names
             keys = tuple(sorted({key for labels, _ in series_of for key in labels}))
             meaning = f"A {kind.label} that was sent as StatsD."
             family = Family(f"{full}_total" if word == COUNTER else full, word, meaning, keys)

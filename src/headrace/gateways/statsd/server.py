@@ -17,6 +17,7 @@ from headrace.extras import look_for
 from headrace.gateways.bad_input import BadInput
 from headrace.gateways.gateway import Progress
 from headrace.gateways.inlet import Inlet
+from headrace.gateways.inward import count_unwritten
 from headrace.gateways.statsd.aggregation import Aggregator, Summary
 from headrace.gateways.statsd.packets import drops_of, open_udp, open_unix
 from headrace.gateways.statsd.parse import Event, Kind
@@ -54,6 +55,7 @@ class StatsdGateway:
         self._bad = BadInput(settings.name, self.progress)
         self._told = _Told()
         self._told_own: dict[str, int] = {}
+        self._sources = [f"udp://{settings.host}:{settings.port}"] if settings.udp else []  # as asked, until it listens
         self._packet_sockets: list[socket.socket] = []
         self._drops: list[int] = []
 
@@ -63,14 +65,7 @@ class StatsdGateway:
 
     @property
     def source(self) -> str:
-        asked = self.settings
-        places = [f"udp://{asked.host}:{asked.port}"] if asked.udp else []
-        places += [f"unix:{asked.unix}"] if asked.unix else []
-        if asked.streams is not None:
-            word = "tls" if asked.streams.certificate else "tcp"
-            places += [f"{word}://{asked.host}:{asked.port}"] if asked.streams.port is not None else []
-            places += [f"unix:{asked.streams.unix}"] if asked.streams.unix else []
-        return ", ".join(places)
+        return ", ".join(self._sources)
 
     @property
     def target(self) -> str:
@@ -120,11 +115,15 @@ class StatsdGateway:
     def _listen(self, stack: contextlib.ExitStack) -> list[threading.Thread]:
         asked = self.settings
         intakes: list[tuple[str, Callable[[threading.Event], None]]] = []
+        sources: list[str] = []
         if asked.udp:
             for number, bound in enumerate(open_udp(asked.host, asked.port, asked.receivers, asked.receive_buffer)):
                 self._packet_sockets.append(stack.enter_context(bound))
                 intakes.append((f"udp-{number}", packet_intake(bound, self._aggregator, self._lock, naps=True)))
+            host = f"[{asked.host}]" if ":" in asked.host else asked.host
+            sources.append(f"udp://{host}:{self._packet_sockets[0].getsockname()[1]}")
         if asked.unix:
+            sources.append(f"unix:{asked.unix}")
             bound = stack.enter_context(open_unix(asked.unix, asked.unix_mode, asked.receive_buffer))
             stack.callback(_remove, asked.unix)
             self._packet_sockets.append(bound)
@@ -133,7 +132,9 @@ class StatsdGateway:
             line_bytes = asked.aggregating.dialect.line_bytes
             streams = StreamIntake(asked.streams, line_bytes, self._bad, self._feed, self._refuse)
             stack.callback(streams.release)
+            sources += streams.sources
             intakes.append(("streams", streams.run))
+        self._sources = sources
         self._drops = [0] * len(self._packet_sockets)
         return [
             threading.Thread(target=self._guarded, args=(intake,), name=f"headrace-statsd-{word}", daemon=True)
@@ -229,8 +230,13 @@ class StatsdGateway:
 
     def _put(self, topic: str, entries: list[Entry]) -> None:
         """Hand records over; while the policy is to wait and there is no room, the interval becomes longer."""
-        while entries and self._inlet.offer(Lot(topic, entries)) is None:
-            if self._stopping.wait(0.1):
+        while entries:
+            future = self._inlet.offer(Lot(topic, entries))
+            if future is not None:
+                count_unwritten(future, len(entries), self.progress)
+                return
+            self._count()
+            if self._stopping.wait(_TICK_S):
                 self.progress.dropped += len(entries)
                 return
 
