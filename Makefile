@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|test-long|test-peers|test-cep-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|bench-eventsourcing|bench-cep|bench-search|bench-statsd|clean]
+# Usage: make [demo|test|test-fast|test-long|test-peers|test-cep-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|bench-eventsourcing|bench-cep|bench-search|bench-statsd|bench-polling|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -14,7 +14,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -80,7 +80,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd ## all benchmarks
+bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -120,6 +120,9 @@ bench-search: setup .cache/peers/lucene/.resolved ## stored queries beside Lucen
 
 bench-statsd: setup .cache/peers/statsd/.resolved ## metrics of programs beside the reference daemon of StatsD (STATSD="--quick" to see that it runs)
 	$(BIN)/python benchmarks/statsd.py $(STATSD)
+
+bench-polling: setup ## asking again and again against being told (POLLING="--quick" to see that it runs)
+	$(BIN)/python benchmarks/polling.py $(POLLING)
 
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against
 

@@ -105,6 +105,12 @@ with a range, some alternatives, prefixes, wildcards and fuzzy words; the *adver
 words. Both sides have to find the same pairs. Memory is what the process, or the heap, holds more than without
 queries.""",
     ),
+    "polling": Benchmark(
+        "Polling and notification",
+        """\
+`make bench-polling`. One event is written, durable, and each worker sees it; a latency counts from just before the
+write. [What it means](explanation/polling.md#measured).""",
+    ),
     "queues": Benchmark(
         "Queues beside Kafka's share groups and RabbitMQ",
         """\
@@ -163,10 +169,12 @@ def page(note: str) -> str:
             dict.fromkeys(one for each in figures for one in (*each["values"], *each["ratios"]) if one != OURS)
         )
         lines += ["", f"## {benchmark.title}", "", benchmark.about, ""]
-        lines += [f"| | | {' | '.join([OURS, *others])} | measured |", f"|---|---|{'--:|' * (len(others) + 1)}---|"]
+        ours = [OURS] if any(OURS in each["values"] for each in figures) else []
+        shown = [*ours, *others]
+        lines += [f"| | | {' | '.join(shown)} | measured |", f"|---|---|{'--:|' * len(shown)}---|"]
         for each in figures:
-            ours = number(each["values"][OURS]) if OURS in each["values"] else ""
-            cells = [each["name"], each["unit"], ours, *(_beside(each, other) for other in others), _measured(each)]
+            mine = [number(each["values"][OURS]) if OURS in each["values"] else ""] if ours else []
+            cells = [each["name"], each["unit"], *mine, *(_beside(each, other) for other in others), _measured(each)]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

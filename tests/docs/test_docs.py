@@ -69,6 +69,13 @@ def test_what_the_benchmarks_kept_says_when_where_and_how_often() -> None:
             assert bool(each["spreads"]) != bool(each.get("carried")) or len(each["values"]) == 1, each
 
 
+def test_the_page_about_polling_has_what_was_measured() -> None:
+    page = ROOT / "docs" / "explanation" / "polling.md"
+    assert page.read_text() == GENERATE["polling"](), "run `make docs` and commit"
+    plot, image = GENERATE["reference_polling"].plot(), ROOT / "docs" / "images" / "polling.svg"
+    assert (image.read_text() if image.exists() else "") == plot, "run `make docs` and commit"
+
+
 def test_a_run_replaces_its_figures_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     harness = runpy.run_path(str(ROOT / "benchmarks" / "harness.py"))
