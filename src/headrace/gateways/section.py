@@ -34,6 +34,7 @@ _FOLDERS: Final = {
     "webhook": "webhooks",
     "http": "http",
     "statsd": "statsd",
+    "webhook-sender": "webhook_sender",
 }
 KINDS: Final = tuple(_FOLDERS)
 KIND_KEY: Final = Key("kind", str, "What it is.", is_needed=True, choices=KINDS)
