@@ -78,6 +78,7 @@ SUMMARIES = {
     "search": "Store queries, and hold documents against them as they flow past.",
     "cdc": "Turn the changes of a database into topics.",
     "gateway": "Let programs that speak no Kafka send to topics and receive from them.",
+    "webhook": "Send records to endpoints of others: register, pause, test, look, send again.",
     "work": "Run a function for each message of a queue.",
     "sync": "Keep caches, indexes and tables in step with a topic.",
     "forget": "Forget a person, in every part of a stack.",

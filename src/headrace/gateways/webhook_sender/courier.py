@@ -15,7 +15,14 @@ from typing import Any, Final, NamedTuple
 from headrace.client.address import Address
 from headrace.client.cluster import PATIENT, Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.client.errors import ClientError, OffsetOutOfRange, TopicGrown, TopicReplaced, UnknownTopic
+from headrace.client.errors import (
+    ClientError,
+    OffsetOutOfRange,
+    TopicGrown,
+    TopicReplaced,
+    UnknownPartition,
+    UnknownTopic,
+)
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import ReadRecord, read_records
@@ -68,6 +75,8 @@ class Report(NamedTuple):
     topic: str
     health: Health
     finished: list[Request]
+    taken_back: list[bytes]
+    """Dead letters of records that were taken after all."""
 
 
 @dataclass(slots=True)
@@ -110,6 +119,7 @@ class Courier:
     _log: deque[bytes] = field(default_factory=lambda: deque(maxlen=_MOST_LOGGED))
     _letters: list[Letter] = field(default_factory=list)
     _finished: list[Request] = field(default_factory=list)
+    _taken_back: list[bytes] = field(default_factory=list)
     _requests: deque[Request] = field(default_factory=deque)
     _asked: set[str] = field(default_factory=set)
     topic: str = ""
@@ -168,11 +178,11 @@ class Courier:
     def report(self) -> Report:
         """What was taken down, which is taken away by this."""
         with self._changed:
-            log, letters, finished = list(self._log), self._letters, self._finished
+            log, letters, finished, taken_back = list(self._log), self._letters, self._finished, self._taken_back
             self._log.clear()
-            self._letters, self._finished = [], []
+            self._letters, self._finished, self._taken_back = [], [], []
             places = {partition: self._lanes.place(partition) for partition in self._lanes.partitions()}
-            return Report(log, letters, places, self.topic, self.health, finished)
+            return Report(log, letters, places, self.topic, self.health, finished, taken_back)
 
     def _begin(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name=f"headrace-webhook-{self.endpoint.id}", daemon=True)
@@ -284,7 +294,7 @@ class Courier:
                 return
             try:
                 self._resend(request)
-            except (UnknownTopic, TopicReplaced, OffsetOutOfRange) as error:
+            except (UnknownTopic, UnknownPartition, TopicReplaced, OffsetOutOfRange) as error:
                 self.problem = str(error)
             except ClientError:
                 self._ending.wait(1.0)
@@ -347,6 +357,8 @@ class Courier:
             attempt = item.attempts + 1
             if outcome.is_success:
                 self._lanes.done(item)
+                if item.source and self._requests and self._requests[0].takes_back:
+                    self._taken_back.append(self._letter(item, "").id)
                 self.delivered += 1
                 self.delivered_bytes += len(content.record.value or b"")
                 self.health = self.health.delivered(now_ms)
@@ -378,11 +390,14 @@ class Courier:
         return "given-up"
 
     def _give_up(self, item: Item, reason: str) -> None:
+        self.given_up += 1
+        self._letters.append(self._letter(item, reason))
+
+    def _letter(self, item: Item, reason: str) -> Letter:
         content: _Content = item.content
         record = content.record
         assert record is not None
-        self.given_up += 1
-        letter = Letter(
+        return Letter(
             self.endpoint.topic,
             item.partition,
             item.offset,
@@ -395,7 +410,6 @@ class Courier:
             tuple(record.headers),
             topic_id=content.topic_id,
         )
-        self._letters.append(letter)
 
     def _test(self, request: Request) -> None:
         """One request that is no record's, and is not tried again."""

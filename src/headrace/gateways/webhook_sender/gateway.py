@@ -20,7 +20,7 @@ from headrace.client.errors import ClientError
 from headrace.client.offsets import bounds
 from headrace.connect.delivery import Entry, Sender, read_committed
 from headrace.connect.keep_running import KeepRunning
-from headrace.dead_letters import topic_for, write_letters
+from headrace.dead_letters import forget_letters, topic_for, write_letters
 from headrace.delivery.letters import Letter
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.gateway import Progress
@@ -142,6 +142,7 @@ class _Endpoints:
         self._log: list[bytes] = []
         self._letters: list[Letter] = []
         self._finished: list[Request] = []
+        self._taken_back: dict[str, list[bytes]] = {}  # by the topic of letters
         self._testing: dict[str, Courier] = {}
         self.news = threading.Event()
         self.commits = 0
@@ -270,13 +271,13 @@ class _Endpoints:
             self._keep(courier)
         for key, courier in list(self._testing.items()):
             report = courier.report()
-            self._take(report)
+            self._take(courier, report)
             if report.finished:
                 del self._testing[key]
 
     def _keep(self, courier: Courier) -> None:
         report = courier.report()
-        self._take(report)
+        self._take(courier, report)
         if report.topic:
             self._places[courier.endpoint.id, report.topic] = dict(report.places)
         before = self._healths.get(courier.endpoint.id)
@@ -291,7 +292,9 @@ class _Endpoints:
                 mend=f"headrace webhook resume {courier.endpoint.id}",
             )
 
-    def _take(self, report: Report) -> None:
+    def _take(self, courier: Courier, report: Report) -> None:
+        if report.taken_back:
+            self._taken_back.setdefault(topic_for(courier.endpoint.topic, None), []).extend(report.taken_back)
         self._log += report.log
         del self._log[:-_MOST_LOG_WAITING]
         self._letters += report.letters
@@ -305,6 +308,9 @@ class _Endpoints:
             for topic, letters in by_topic.items():
                 write_letters(work.cluster, topic, letters)
             self._letters = []
+        for topic, ids in list(self._taken_back.items()):
+            forget_letters(work.cluster, topic, ids)
+            del self._taken_back[topic]
         name, now_ms = self._settings.name, time.time_ns() // 1_000_000
         kept: list[tuple[bytes, bytes | None]] = []
         for key in {**self._committed_places, **self._places}:

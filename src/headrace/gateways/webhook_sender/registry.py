@@ -52,6 +52,7 @@ class Request:
     partition: int = 0
     start: int = 0
     end: int = 0  # the offset behind the last one
+    takes_back: bool = False  # the dead letters of what is taken now
 
     @property
     def key(self) -> str:
@@ -117,7 +118,8 @@ class Registry:
             numbers = [said.get(name) for name in ("partition", "from", "to")]
             if all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 2**62 for each in numbers):
                 partition, start, end = (int(each or 0) for each in numbers)
-                self.requests[key] = Request(request_id, endpoint_id, "resend", partition, start, end)
+                takes_back = said.get("dead_letters") is True
+                self.requests[key] = Request(request_id, endpoint_id, "resend", partition, start, end, takes_back)
 
 
 def as_record(said: Mapping[str, Any]) -> bytes:
