@@ -343,7 +343,8 @@ def _sentence(entry: Mapping[str, Any]) -> str:
 
 @webhook.command()
 @click.argument("endpoint_id", metavar="ID")
-@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--partition", type=click.IntRange(min=0), default=0, show_default=True,
+              help="The partition of the topic.")  # fmt: skip
 @click.option("--offset", type=click.IntRange(min=0), help="Send this record again, or with --to those from here on.")
 @click.option("--to", "end", type=click.IntRange(min=0), help="The last record that is sent again.")
 @click.option("--dead-letters", is_flag=True, help="Send all again that were given up.")

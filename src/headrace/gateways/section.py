@@ -31,9 +31,9 @@ _FOLDERS: Final = {
     "multicast": "multicast",
     "otlp": "otlp",
     "syslog": "syslog",
-    "webhook": "webhooks",
     "http": "http",
     "statsd": "statsd",
+    "webhook": "webhooks",
     "webhook-sender": "webhook_sender",
 }
 KINDS: Final = tuple(_FOLDERS)
