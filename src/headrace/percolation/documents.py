@@ -38,7 +38,7 @@ _NOTHING: Final[tuple[Any, ...]] = ()
 class FieldTokens:
     """The tokens of one field: all values, one after the other; None is a value without tokens."""
 
-    __slots__ = ("_analyzer", "_at", "_positions", "_terms", "values")
+    __slots__ = ("_analyzer", "_at", "_positions", "_terms", "highlights", "values")
 
     def __init__(self, values: tuple[str | None, ...], analyzer: Analyzer) -> None:
         self.values = values
@@ -46,6 +46,8 @@ class FieldTokens:
         self._terms: frozenset[str] | None = None
         self._positions: dict[str, list[int]] | None = None
         self._at: dict[int, tuple[int, int, int]] = {}
+        self.highlights: dict[tuple[int, int], Any] = {}
+        """Kept here by whoever makes them of positions: many queries have the same."""
 
     @property
     def terms(self) -> frozenset[str]:

@@ -9,11 +9,10 @@ What always holds: a query matches exactly if it has a score; highlights are of 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from heapq import merge
 from itertools import groupby
-from typing import Any, Final, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 from headrace.percolation.documents import Document, FieldTokens
 from headrace.percolation.points import distance_m
@@ -47,8 +46,7 @@ WordLeaf = Term | Prefix | Wildcard | Fuzzy | Regexp | Range
 """Leaves that one token decides (a range of texts among them)."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Highlight:
+class Highlight(NamedTuple):
     """Characters `start` to `end` of a field's value (by its number among the field's values), and what it says."""
 
     field: str
@@ -309,5 +307,10 @@ def _collect(query: Query, document: Document, moved: Mapping[str, int], into: s
 
 
 def _highlight(path: str, tokens: FieldTokens, position: int, moved: Mapping[str, int]) -> Highlight:
-    value, start, end = tokens.place(position)
-    return Highlight(path, value + moved.get(path, 0), start, end, (tokens.values[value] or "")[start:end])
+    more = moved.get(path, 0)
+    found: Highlight | None = tokens.highlights.get((position, more))
+    if found is None:  # for the first of the queries that match for this word
+        value, start, end = tokens.place(position)
+        found = Highlight(path, value + more, start, end, (tokens.values[value] or "")[start:end])
+        tokens.highlights[position, more] = found
+    return found
