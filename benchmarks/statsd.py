@@ -23,7 +23,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from harness import OURS, Figure, alternate_all, headline, keep, scratch, verdic
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
+from headrace.client.errors import UnknownTopic
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from peers.process import Guarded
@@ -156,7 +157,7 @@ def both_sides(folder: Path, most_series: int) -> Iterator[Mapping[str, Side]]:
 def our_sums(bootstrap: str) -> Counter[str]:
     """By series what all intervals add up to: of counters their values, of timers their counts and sums."""
     found: Counter[str] = Counter()
-    with Cluster(parse_bootstrap(bootstrap), ConnectionSettings()) as cluster:
+    with suppress(UnknownTopic), Cluster(parse_bootstrap(bootstrap), ConnectionSettings()) as cluster:
         held = bounds(cluster, cluster.partitions("metrics"))
         starts = {where: bound.start for where, bound in held.items() if bound.end > bound.start}
         until = {where: held[where].end for where in starts}

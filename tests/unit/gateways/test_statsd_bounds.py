@@ -22,8 +22,8 @@ def summaries(of: Aggregator) -> dict[str, Summary]:
 def test_more_values_than_are_kept(make: type[Aggregator]) -> None:
     of = make(Aggregating(samples=1_000))
     values = np.random.default_rng(5).normal(500, 100, 50_000).round(3).tolist()
-    for value in values:
-        of.feed(b"t:%r|ms" % value)
+    for at in range(0, len(values), 500):
+        of.feed(b"\n".join(b"t:%r|ms" % value for value in values[at : at + 500]))
     facts = summaries(of)["timer t"].facts
     assert (facts["count"], facts["samples"], facts["sampled"]) == (50_000, 50_000, 1_000)
     assert facts["sum"] == pytest.approx(sum(values))
@@ -41,8 +41,7 @@ def test_every_value_is_as_likely_to_be_kept(make: type[Aggregator]) -> None:
     kept_early = 0
     for seed in range(60):
         of = make(Aggregating(samples=50), seed=seed)  # type: ignore[call-arg]
-        for value in range(1_000):
-            of.feed(b"t:%d|ms" % value)
+        of.feed(b"\n".join(b"t:%d|ms" % value for value in range(1_000)))
         median = summaries(of)["timer t"].facts["median"]
         kept_early += median < 500
     assert 15 <= kept_early <= 45  # of 60; beyond that is less likely than one in ten thousand
@@ -59,8 +58,7 @@ class _Small(Aggregating):
 def test_more_values_than_are_kept_of_all_series(make: type[Aggregator]) -> None:
     of = make(_Small(series=100, samples=1_000))
     for turn in range(300):
-        for number in range(100):
-            of.feed(b"t%d:%d|ms" % (number, turn))
+        of.feed(b"\n".join(b"t%d:%d|ms" % (number, turn) for number in range(100)))
     found = summaries(of)
     assert len(found) == 100
     for one in found.values():
@@ -74,9 +72,9 @@ def test_more_values_than_are_kept_of_all_series(make: type[Aggregator]) -> None
 @BOTH
 def test_more_members_than_are_kept(make: type[Aggregator]) -> None:
     of = make(Aggregating(members=1_000))
-    for number in range(20_000):
-        of.feed(b"s:member-%d|s" % (number % 10_000))
-        of.feed(b"few:%d|s" % (number % 10))
+    for at in range(0, 20_000, 500):
+        numbers = range(at, at + 500)
+        of.feed(b"\n".join(b"s:member-%d|s\nfew:%d|s" % (number % 10_000, number % 10) for number in numbers))
     found = summaries(of)
     assert found["set s"].facts["estimated"] is True
     assert found["set s"].facts["count"] == pytest.approx(10_000, rel=0.15)
@@ -86,9 +84,9 @@ def test_more_members_than_are_kept(make: type[Aggregator]) -> None:
 @BOTH
 def test_more_members_than_are_kept_of_all_sets(make: type[Aggregator]) -> None:
     of = make(_Small(series=100))
-    for number in range(20_000):
-        of.feed(b"large:%d|s" % number)
-        of.feed(b"small%d:%d|s" % (number % 10, number % 100))
+    for at in range(0, 20_000, 500):
+        lines = [b"large:%d|s\nsmall%d:%d|s" % (each, each % 10, each % 100) for each in range(at, at + 500)]
+        of.feed(b"\n".join(lines))
     found = summaries(of)
     assert found["set large"].facts["count"] == pytest.approx(20_000, rel=0.1)
     assert [found[f"set small{number}"].facts for number in range(10)] == [{"count": 10}] * 10
@@ -121,8 +119,8 @@ def test_events_that_nobody_fetches(make: type[Aggregator]) -> None:
 @pytest.mark.parametrize("names", [5_000, 20_000, 80_000])
 def test_memory_does_not_grow_with_names_that_are_refused(names: int) -> None:
     of = ColumnarAggregator(Aggregating(series=1_000, samples=10, members=10))
-    for number in range(names):
-        of.feed(b"name-%d:1|ms\nset-%d:x|s" % (number, number % 2_000))
+    for at in range(0, names, 500):
+        of.feed(b"\n".join(b"name-%d:1|ms\nset-%d:x|s" % (each, each % 2_000) for each in range(at, at + 500)))
     assert len(of.registry) == 1_000
     assert sum(array.nbytes for array in arrays(of)) < 16 * 1024 * 1024
     assert len(of.registry.series) == 1_000
