@@ -70,6 +70,17 @@ def test_more_values_than_are_kept_of_all_series(make: type[Aggregator]) -> None
 
 
 @BOTH
+def test_more_values_in_a_line_than_there_is_room_for(make: type[Aggregator]) -> None:
+    of = make(_Small(series=100, samples=2_000))
+    for _ in range(3):
+        of.feed(b"t:" + b":".join(b"%d" % (value % 100) for value in range(1_900)) + b"|ms")
+        of.feed(b"u:1|ms")
+    found = summaries(of)
+    assert (found["timer t"].facts["count"], found["timer t"].facts["upper"]) == (5_700, 99)
+    assert found["timer u"].facts["samples"] == 3
+
+
+@BOTH
 def test_more_members_than_are_kept(make: type[Aggregator]) -> None:
     of = make(Aggregating(members=1_000))
     for at in range(0, 20_000, 500):

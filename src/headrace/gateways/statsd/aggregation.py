@@ -34,7 +34,7 @@ class Aggregating:
 
     @property
     def all_samples(self) -> int:
-        return max(4 * 1024 * 1024, 2 * _FEWEST_SAMPLES * self.series)
+        return max(4 * 1024 * 1024, 2 * _FEWEST_SAMPLES * self.series, 8 * self.samples)
 
     @property
     def all_members(self) -> int:

@@ -243,9 +243,13 @@ class ColumnarAggregator(Aggregator):
         if self._pool_size < self.asked.all_samples:
             self._pool_size = min(2 * self._pool_size, self.asked.all_samples)
         self._move_samples()
-        while 2 * self._state[walk.POOL_TOP] > self.asked.all_samples:
+        # Half of the pool stays free, or rooms would be moved for every few samples, and what one line may need.
+        while self._state[walk.POOL_TOP] + max(self._state[walk.POOL_TOP], self._line_room()) > self.asked.all_samples:
             self._state[walk.MOST] //= 2
             self._move_samples()
+
+    def _line_room(self) -> int:
+        return 4 * int(self._state[walk.MOST]) + walk.FEW
 
     def _move_samples(self) -> None:
         pool = np.empty(self._pool_size)

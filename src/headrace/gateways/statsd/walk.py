@@ -56,7 +56,7 @@ STATE: Final = 8
 DONE, LEFT, POOL_FULL, MARKS_FULL = range(4)
 
 COUNTER, GAUGE, SET = 0, 1, 5
-_FEW: Final = 8
+FEW: Final = 8
 _PRIME: Final = np.uint64(0x100000001B3)
 _OFFSET: Final = np.uint64(0xCBF29CE484222325)
 _MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
@@ -170,7 +170,7 @@ def add_sample(interval: Interval, state: Longs, number: int, value: float, weig
     kept = places[number, KEPT]
     most = state[MOST]
     if kept == places[number, ROOM] and kept < most:
-        room = min(max(_FEW, 2 * kept), most)
+        room = min(max(FEW, 2 * kept), most)
         start = state[POOL_TOP]
         if start + room > len(pool):
             return False
@@ -350,7 +350,7 @@ def add_several(
         # Room for all of them before the first.
         kept = places[number, KEPT]
         wanted = min(kept + count, state[MOST])
-        if state[POOL_TOP] + 4 * wanted + _FEW > len(interval.pool):
+        if state[POOL_TOP] + 4 * wanted + FEW > len(interval.pool):
             return POOL_FULL
     begin = at
     while begin <= end:
