@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|test-long|test-peers|test-cep-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-cdc|bench-queues|bench-eventsourcing|bench-cep|bench-search|bench-statsd|bench-polling|clean]
+# Usage: make [demo|test|test-fast|test-long|test-peers|test-cep-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-nexmark|bench-cdc|bench-queues|bench-eventsourcing|bench-cep|bench-search|bench-statsd|bench-polling|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -14,7 +14,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-nexmark bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -102,6 +102,9 @@ bench-groups: setup ## groups of a table against the same question asked of a wi
 
 bench-joins: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## joins beside one call a key and Flink SQL
 	$(BIN)/python benchmarks/joins.py
+
+bench-nexmark: setup peers $(BENCH_PEERS:%=.cache/peers/%/.resolved) ## Nexmark's queries beside Flink SQL (NEXMARK="--quick" to see that it runs)
+	$(BIN)/python benchmarks/nexmark.py $(NEXMARK)
 
 bench-cdc: setup peers $(CDC_PEERS:%=.cache/peers/%/.resolved) ## change capture beside Debezium's embedded engine
 	$(BIN)/python benchmarks/cdc.py

@@ -4,7 +4,10 @@ A result has the columns of the answer, and may have more, such as a window's en
 event has a time of its own, so that there is one answer where a query orders by it.
 """
 
+import zlib
 from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +81,32 @@ ANSWERS = {
         (partition by auction order by price desc, date_time) as rank from bids qualify rank <= 10""",
     "q20": """select b.*, item, description, initial_bid, reserve, a.date_time opened, expires, seller, category,
         a.extra auction_extra from bids b join auctions a on b.auction = a.id where category = 10""",
+    "q21": """select auction, bidder, price, channel, coalesce(map {'apple': '0', 'google': '1', 'facebook': '2',
+        'baidu': '3'}[lower(channel)], nullif(regexp_extract(url, 'channel=channel-([0-9]+)', 1), '')) channel_id
+        from bids where channel_id is not null""",
+    "q22": """select auction, bidder, price, channel, split_part(url, '/', 4) dir1, split_part(url, '/', 5) dir2,
+        split_part(url, '/', 6) dir3 from bids""",
 }
 
 # Which windows a bid is in by the clock depends on when the query ran; that each is counted once does not.
 COMPARED = {
     "q12": "select bidder, sum(bids)::bigint from {} where window_end = window_start + interval '10s' group by all"
 }
+
+
+def summed(rows: Counter[Row]) -> dict[str, int]:
+    """How many rows, and a number that differs where they do, whoever found them and in whatever order."""
+    total = sum(zlib.crc32(repr(tuple(map(_plain, row))).encode()) * count for row, count in rows.items())
+    return {"rows": rows.total(), "sum": total}
+
+
+def _plain(value: Any) -> Any:
+    """A value as every engine may tell it: decimals and floats as rounded numbers, times in milliseconds."""
+    if isinstance(value, datetime):
+        return round((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
+    if isinstance(value, Decimal | float):
+        return f"{float(value):.4f}"
+    return str(value) if isinstance(value, date) else value
 
 
 class Oracle:
@@ -104,9 +127,13 @@ class Oracle:
         """The answer."""
         return Counter(self._db.execute(ANSWERS[query]).fetchall())
 
+    def columns(self, query: str) -> list[str]:
+        """The columns of the answer."""
+        return [column[0] for column in self._db.execute(ANSWERS[query]).description or ()]
+
     def found(self, query: str) -> Counter[Row]:
         """The result."""
-        columns = ", ".join(column[0] for column in self._db.execute(ANSWERS[query]).description or ())
+        columns = ", ".join(self.columns(query))
         select = COMPARED.get(query, f"select {columns} from {{}}")
         files = self._results / query
         if files.is_dir():

@@ -5,7 +5,9 @@ bidders are hot; some bids name an auction that is not there yet, or has ended. 
 way, so that a topic holds them almost in the order of their times.
 """
 
+import heapq
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -32,19 +34,32 @@ LETTERS = "".join(Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=65536))  # w
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A record to be: where it goes, what it says, and when it arrives there."""
+    """A record to be: where it goes, what it says, when it arrives there, and when it happened."""
 
     topic: str
     key: str
     row: dict[str, Any]
     arrives_ms: int
+    at_ms: int
 
 
 def events(count: int, *, per_second: int = 50, seed: int = 7) -> list[Event]:
     """So many events, in the order in which they arrive."""
+    return list(arriving(count, per_second=per_second, seed=seed))
+
+
+def arriving(count: int, *, per_second: int = 50, seed: int = 7) -> Iterator[Event]:
+    """The same one by one, for more than one wants to hold."""
     random = Random(seed)
-    made = [_event(number, per_second, random) for number in range(count)]
-    return sorted(made, key=lambda event: event.arrives_ms)
+    waiting: list[tuple[int, int, Event]] = []  # those that may be overtaken yet
+    for number in range(count):
+        event = _event(number, per_second, random)
+        heapq.heappush(waiting, (event.arrives_ms, number, event))
+        happened_ms = event.at_ms
+        while waiting[0][0] < happened_ms:
+            yield heapq.heappop(waiting)[2]
+    while waiting:
+        yield heapq.heappop(waiting)[2]
 
 
 def _event(number: int, per_second: int, random: Random) -> Event:
@@ -59,8 +74,8 @@ def _event(number: int, per_second: int, random: Random) -> Event:
         row, key = _bid(auctions, people, random), "auction"
     row |= {"date_time": _text(at), "extra": _word(random, 20, 40)}
     topic = "persons" if place == 0 else "auctions" if place <= NEW_AUCTIONS else "bids"
-    arrives_ms = int(at.timestamp() * 1000) + random.randrange(UNDER_WAY_MS)
-    return Event(topic, json.dumps({key: row[key]}), row, arrives_ms)
+    at_ms = int(at.timestamp() * 1000)
+    return Event(topic, json.dumps({key: row[key]}), row, at_ms + random.randrange(UNDER_WAY_MS), at_ms)
 
 
 def _person(number: int, random: Random) -> dict[str, Any]:
@@ -122,15 +137,15 @@ def _text(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def write(bootstrap: str, made: list[Event]) -> None:
+def write(bootstrap: str, made: Iterable[Event], prefix: str = "") -> None:
     """Make the topics, and write events to them; a record's own time is that of its arrival."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     keep = {"retention.ms": "-1"}  # what happened long ago is not removed for its age
-    topics = [NewTopic(name, partitions, config=keep) for name, partitions in TOPICS.items()]
+    topics = [NewTopic(prefix + name, partitions, config=keep) for name, partitions in TOPICS.items()]
     for created in admin.create_topics(topics).values():
         created.result()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 0})
     for event in made:
-        producer.produce(event.topic, json.dumps(event.row), event.key, timestamp=event.arrives_ms)
+        producer.produce(prefix + event.topic, json.dumps(event.row), event.key, timestamp=event.arrives_ms)
         producer.poll(0)
     producer.flush()

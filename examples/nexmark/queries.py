@@ -232,3 +232,22 @@ def q20(bids: DataFrame, auctions: DataFrame) -> DataFrame:
     offered = auctions.where("category = 10").withColumnsRenamed(names).transform(appended())
     joined = bids.transform(appended()).transform(join_tables(offered, on="auction"))
     return joined.drop("_weight", "_versions", "_time")
+
+
+CHANNELS = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
+
+
+@job(inputs={"bids": BIDS}, outputs=parquet(RESULTS / "q21"))
+def q21(bids: DataFrame) -> DataFrame:
+    """Add channel id: known channels have a number, others bring theirs in the address."""
+    known = F.create_map(*(F.lit(part) for pair in CHANNELS.items() for part in pair))[F.lower("channel")]
+    brought = F.expr("nullif(regexp_extract(url, '[?&]channel=channel-([0-9]+)', 1), '')")
+    with_id = bids.withColumn("channel_id", F.coalesce(known, brought)).where("channel_id IS NOT NULL")
+    return with_id.select("auction", "bidder", "price", "channel", "channel_id")
+
+
+@job(inputs={"bids": BIDS}, outputs=parquet(RESULTS / "q22"))
+def q22(bids: DataFrame) -> DataFrame:
+    """Get URL directories: the parts of an address."""
+    parts = [f"split_part(url, '/', {place + 3}) AS dir{place}" for place in (1, 2, 3)]
+    return bids.selectExpr("auction", "bidder", "price", "channel", *parts)
