@@ -67,9 +67,9 @@ plain tumbling windows and sessions are Spark's own plan.""",
     "nexmark": Benchmark(
         "Nexmark beside Flink SQL",
         """\
-`make bench-nexmark`. The queries of `examples/nexmark/` as they stand there and Flink SQL's, into nothing, over topics of
-a real Kafka 4.3.1; plain PySpark has those without state. Results are held against DuckDB's before figures are taken.
-A figure counts all events, and the start of the query with them. Flink SQL has no q6.""",
+`make bench-nexmark`. The queries of `examples/nexmark/` as they stand there and Flink SQL's, into nothing, over topics
+of a real Kafka 4.3.1; plain PySpark has those without state. Results are held against DuckDB's before figures are
+taken. A figure counts all events, and the start of the query with them. Flink SQL has no q6.""",
     ),
     "joins": Benchmark(
         "Joins beside Flink SQL",
