@@ -28,7 +28,7 @@ from headrace.client.offsets import bounds
 from headrace.client.reader import ReadRecord, read_records
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
-from headrace.serving.sent_events import HEARTBEAT, HEARTBEAT_S, encoded, encoded_text
+from headrace.serving.event_lines import HEARTBEAT, HEARTBEAT_S, encoded, encoded_text
 
 T = TypeVar("T")
 

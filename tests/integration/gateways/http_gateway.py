@@ -165,7 +165,7 @@ class GatewayProcess:
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.communicate()
 
     def end(self) -> int:
         if self._process.poll() is None:

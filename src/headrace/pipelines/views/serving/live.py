@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from headrace.serving.sent_events import HEARTBEAT, HEARTBEAT_S, encoded
+from headrace.serving.event_lines import HEARTBEAT, HEARTBEAT_S, encoded
 from headrace.stores.errors import ViewError
 from headrace.stores.views.question import Condition, Question, everything
 from headrace.stores.views.replica import fits
