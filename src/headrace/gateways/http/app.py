@@ -59,6 +59,7 @@ from headrace.serving.sessions import Role
 
 SHOWN_HEADERS: Final = ("retry-after", idempotency.REPLAYED)
 _TIDY_EVERY_S: Final = 5.0
+_LAST_S: Final = 1.0
 _LONGEST_WAIT_MS: Final = 60_000
 _MOST_RECORDS: Final = 10_000
 _JSON_TYPES: Final = ("application/json", "text/json", "")
@@ -68,16 +69,13 @@ _RAW: Final = ("key", "partition", "timestamp")
 class Service:
     """The routes, and all that they have in common."""
 
-    def __init__(
-        self, settings: HttpSettings, bootstrap: Sequence[Address], progress: Progress, inlet: Inlet, keyed: Inlet
-    ) -> None:
-        """`keyed` writes what comes with an Idempotency-Key."""
+    def __init__(self, settings: HttpSettings, bootstrap: Sequence[Address], progress: Progress, inlet: Inlet) -> None:
         self.settings = settings
         self.progress = progress
         self.topics = Topics(bootstrap)
         self.feeds = Feeds(bootstrap, settings.followed, settings.kept_bytes)
         self.producing = Producing(settings, self.topics, inlet)
-        self._idempotency = Idempotency(settings.name, self.producing, keyed, int(settings.idempotency_s * 1000))
+        self._idempotency = Idempotency(settings.name, self.producing, bootstrap, int(settings.idempotency_s * 1000))
         self._replays = Replays()
         schemas = AvroSchemas(settings.registry) if settings.registry else None
         self._rest = RestPaths(settings, bootstrap, self.topics, self.producing, progress, schemas)
@@ -117,6 +115,7 @@ class Service:
         self.feeds.end_streams()
 
     def close(self) -> None:
+        self._idempotency.close(_LAST_S)
         self._rest.consumers.close()
         self.feeds.join()
         self._replays.close()

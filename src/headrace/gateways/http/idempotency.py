@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
+from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.connect.delivery import Entry, read_committed
 from headrace.errors import HeadraceError
-from headrace.gateways.http.producing import Outcome, Producing, lots_of
+from headrace.gateways.gateway import Progress
+from headrace.gateways.http.producing import Away, Outcome, Producing, lots_of
 from headrace.gateways.http.record_form import Given
 from headrace.gateways.inlet import Inlet
-from headrace.gateways.writing import Lot, Placed
+from headrace.gateways.writing import Lot, Placed, Remembering
 from headrace.serving.asking import InvalidRequest
 
 HEADER: Final = "idempotency-key"
@@ -38,23 +40,39 @@ class _Known:
     placed: list[list[int]] | None  # None while it is not known where the records are
 
 
+class _Writing(Remembering):
+    """Reads what is remembered once nobody else can write under the gateway's name any more."""
+
+    def __init__(self, of: "Idempotency") -> None:
+        super().__init__(of.name, MEMORY, of.producing.settings.codec)
+        self._of = of
+
+    def reconnect(self, cluster: Cluster) -> None:
+        super().reconnect(cluster)
+        if not self._of.loaded.done():
+            self._of.loaded.set_result(self._of.read(cluster))
+
+
 @dataclass(slots=True)
 class Idempotency:
-    """What is remembered; for the event loop. The inlet writes transactions, under the gateway's name."""
+    """What is remembered; for the event loop. Its inlet writes transactions, under the gateway's name."""
 
     name: str
     producing: Producing
-    inlet: Inlet
+    bootstrap: Sequence[Address]
     keep_ms: int
-    _known: dict[str, _Known] | None = None
-    _is_started: bool = False
+    loaded: Future[dict[str, _Known]] = field(default_factory=Future)
+    _inlet: Inlet | None = None
     _under_way: set[str] = field(default_factory=set)
-    _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def close(self, timeout_s: float) -> None:
+        if self._inlet is not None:
+            self._inlet.close(timeout_s)
 
     async def write(self, key: str, topic: str, given: Sequence[Given], body: bytes) -> tuple[list[Outcome], bool]:
         """What became of the records, and whether that was known already."""
         check_key(key)
-        known = await self._load()
+        inlet, known = await self._load()
         name, digest = _name(self.name, topic, key), sha256(body).hexdigest()
         now_ms = time.time_ns() // 1_000_000
         before = known.get(name)
@@ -77,26 +95,27 @@ class Idempotency:
         until = loop.time() + self.producing.settings.timeout_s
         self._under_way.add(name)
         try:
-            future = await self.producing.offer(self.inlet, lot, until)
+            future = await self.producing.offer(inlet, lot, until)
         except HeadraceError as error:
             self._under_way.discard(name)
             return [error] * len(given), False
         # Also when nobody waits for it any more: until it is decided, no other request of this key writes anything.
         future.add_done_callback(lambda done: loop.call_soon_threadsafe(self._settle, topic, name, made, done))
-        return list(await self.producing.outcome(self.inlet, future, len(given), until)), False
+        return list(await self.producing.outcome(inlet, future, len(given), until)), False
 
     def _settle(self, topic: str, name: str, made: _Known, done: Future[list[Placed]]) -> None:
         self._under_way.discard(name)
-        if done.exception() is None and self._known is not None:
+        if done.exception() is None:
             made.placed = [list(each) for each in done.result()]
-            self._known[name] = made
+            self.loaded.result()[name] = made
             if all(offset >= 0 for _, offset in made.placed):
                 self._remember_places(topic, name, made)
 
     def _remember_places(self, topic: str, name: str, made: _Known) -> None:
         """Nobody waits for it: without, the answer after a restart does not say where the records are."""
         try:
-            self.inlet.offer(Lot(topic, (), None, (_entry(name, made),)))
+            assert self._inlet is not None
+            self._inlet.offer(Lot(topic, (), None, (_entry(name, made),)))
         except HeadraceError:
             return
 
@@ -111,19 +130,27 @@ class Idempotency:
             del known[name]
         return [(name.encode(), None, now_ms, ()) for name in expired]
 
-    async def _load(self) -> dict[str, _Known]:
-        async with self._loading:
-            if not self._is_started:  # only now: whoever begins under this name takes over from another
-                self._is_started = True
-                self.inlet.start()
-            if self._known is None:
-                self._known = await self.producing.topics.ask(self._read)
-            return self._known
+    async def _load(self) -> tuple[Inlet, dict[str, _Known]]:
+        settings = self.producing.settings
+        if self._inlet is None:  # only now: whoever begins under this name takes over from another
+            self._inlet = Inlet(
+                self.bootstrap,
+                self.name,
+                Progress(),
+                settings.limit_bytes,
+                settings.overload,
+                open_writing=lambda _: _Writing(self),
+            )
+            self._inlet.start()
+        inlet = self._inlet
+        try:
+            async with asyncio.timeout(settings.timeout_s):
+                return inlet, await asyncio.shield(asyncio.wrap_future(self.loaded))
+        except TimeoutError:
+            raise inlet.failure or Away(f"nothing was written: {inlet.progress.problem or 'no answer yet'}") from None
 
-    def _read(self, cluster: Cluster) -> dict[str, _Known]:
-        if MEMORY not in {topic.name for topic in cluster.topics()}:
-            return {}
-        cluster.partitions(MEMORY)
+    def read(self, cluster: Cluster) -> dict[str, _Known]:
+        """What is remembered, in the order of the times."""
         found: list[tuple[int, str, _Known]] = []
         for key, value in read_committed(cluster, MEMORY, lambda key: _is_of(self.name, key)).items():
             try:

@@ -1,4 +1,4 @@
-"""The gateway at work: a server that listens, and two inlets that write.
+"""The gateway at work: a server that listens, and inlets that write.
 
 What always holds: it listens before anything else is done, and answers also while the broker is away; at its end
 listeners are let go with the places that they reached, and what was taken in is written if the broker takes it in time.
@@ -15,10 +15,8 @@ from headrace.client.address import Address
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.gateway import Progress
 from headrace.gateways.http.app import SHOWN_HEADERS, Service
-from headrace.gateways.http.idempotency import MEMORY
 from headrace.gateways.http.settings import HttpSettings
 from headrace.gateways.inlet import Inlet
-from headrace.gateways.writing import Remembering
 from headrace.serving.access import Access
 from headrace.serving.answers import refuse
 from headrace.serving.guard import Guard, Site, changes_by_method
@@ -64,19 +62,10 @@ class HttpGateway:
         port = int(bound.getsockname()[1])
         self.url = self.access.url(port)
         self.progress.more["url"] = self.url
-        inlet, keyed = (
-            Inlet(
-                self.bootstrap,
-                settings.name,
-                self.progress if number == 0 else Progress(),
-                settings.limit_bytes,
-                settings.overload,
-                settings.codec,
-                None if number == 0 else lambda _: Remembering(settings.name, MEMORY, settings.codec),
-            )
-            for number in range(2)
+        inlet = Inlet(
+            self.bootstrap, settings.name, self.progress, settings.limit_bytes, settings.overload, settings.codec
         )
-        service = Service(settings, self.bootstrap, self.progress, inlet, keyed)
+        service = Service(settings, self.bootstrap, self.progress, inlet)
         site = Site(refuse, open_paths=PROBES, changes=_changes, origins=settings.origins, shown_headers=SHOWN_HEADERS)
         server = AppServer(
             Guard(service.app, self.access, port, site),
@@ -95,5 +84,4 @@ class HttpGateway:
                 service.end_streams()
         finally:
             inlet.close(_LAST_S)
-            keyed.close(_LAST_S)
             service.close()
