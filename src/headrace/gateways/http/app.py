@@ -25,9 +25,17 @@ from starlette.websockets import WebSocket
 
 from headrace.client.address import Address
 from headrace.client.errors import ClientError
+from headrace.connect.errors import BadToken, InvalidConnectSetting
 from headrace.errors import HeadraceError
 from headrace.gateways.gateway import Progress
 from headrace.gateways.http import idempotency
+from headrace.gateways.http.changes_listeners import (
+    CHANGES,
+    ChangesListener,
+    ChangesListeners,
+    TooManyListeners,
+    UnknownChanges,
+)
 from headrace.gateways.http.cloud_events import BATCH, is_event, media_type, read_events
 from headrace.gateways.http.exact_json import read_exact
 from headrace.gateways.http.feeds import Feeds, TooManyTopics
@@ -75,8 +83,11 @@ class Service:
         self.topics = Topics(bootstrap)
         self.feeds = Feeds(bootstrap, settings.followed, settings.kept_bytes)
         self.producing = Producing(settings, self.topics, inlet)
-        self._idempotency = Idempotency(settings.name, self.producing, bootstrap, int(settings.idempotency_s * 1000))
+        self._idempotency = Idempotency(
+            settings.name, self.producing, bootstrap, int(settings.idempotency_s * 1000), progress
+        )
         self._replays = Replays()
+        self._changes = ChangesListeners(dict(settings.changes), progress)
         schemas = AvroSchemas(settings.registry) if settings.registry else None
         self._rest = RestPaths(settings, bootstrap, self.topics, self.producing, progress, schemas)
         self.app = Starlette(
@@ -92,6 +103,8 @@ class Service:
             Route("/consume/{topic}", self._consume, methods=["GET"]),
             Route("/events/{topic}", self._events, methods=["GET"]),
             WebSocketRoute("/ws/{topic}", self._socket),
+            Route("/changes/{name}", self._changes_events, methods=["GET"]),
+            WebSocketRoute("/changes/{name}", self._changes_socket),
             *self._rest.routes(),
         ]
 
@@ -112,6 +125,7 @@ class Service:
             self.progress.more["followed"] = self.feeds.topics
 
     def end_streams(self) -> None:
+        self._changes.end_streams()
         self.feeds.end_streams()
 
     def close(self) -> None:
@@ -286,6 +300,48 @@ class Service:
             sent=self._sent,
         ).run()
 
+    # --- changes
+
+    async def _follow_changes(self, connection: HTTPConnection) -> ChangesListener:
+        asked = Asked(connection, CHANGES)
+        return self._changes.listener(
+            connection.path_params["name"],
+            connection.headers.get("last-event-id") or asked.text("from"),
+            tables=asked.texts("table"),
+            snapshot=asked.yes_or_no("snapshot", usual=False),
+            heartbeat_s=float(asked.number("heartbeat", 1, 60, 15)),
+        )
+
+    async def _changes_events(self, request: Request) -> Response:
+        listener = await self._follow_changes(request)
+
+        async def sent() -> AsyncGenerator[bytes, None]:
+            async for change in listener.changes():
+                yield change.as_event()
+
+        return EventStream(sent())
+
+    async def _changes_socket(self, socket: WebSocket) -> None:
+        try:
+            listener = await self._follow_changes(socket)
+        except (HeadraceError, HTTPException) as error:
+            await self._deny(socket, error)
+            return
+
+        async def outgoing() -> AsyncGenerator[list[Outgoing], None]:
+            async for change in listener.changes():
+                yield [Outgoing(change.as_message())]
+
+        await SocketSession(
+            socket,
+            outgoing(),
+            None,
+            credit=None,
+            heartbeat_s=listener.heartbeat_s,
+            refused=self._count_refused,
+            sent=self._sent,
+        ).run()
+
     def _outgoing(self, event: Event[LiveRecord], topic: str, wish: Wish) -> Outgoing:
         if isinstance(event, Found):
             return Outgoing(event_message(event, wish.shown(topic, event.kept)), costs=True)
@@ -336,8 +392,10 @@ def failure_status(error: Exception) -> int:
     match error:
         case InvalidRequest():
             return error.status
-        case InvalidPlace():
+        case InvalidPlace() | BadToken() | InvalidConnectSetting():
             return 400
-        case TooManyTopics() | Crowded():
+        case UnknownChanges():
+            return 404
+        case TooManyTopics() | TooManyListeners() | Crowded():
             return 503
     return status_of(error)

@@ -61,6 +61,7 @@ class Idempotency:
     producing: Producing
     bootstrap: Sequence[Address]
     keep_ms: int
+    progress: Progress
     loaded: Future[dict[str, _Known]] = field(default_factory=Future)
     _inlet: Inlet | None = None
     _under_way: set[str] = field(default_factory=set)
@@ -108,6 +109,7 @@ class Idempotency:
         if done.exception() is None:
             made.placed = [list(each) for each in done.result()]
             self.loaded.result()[name] = made
+            self.progress.records += len(made.placed)
             if all(offset >= 0 for _, offset in made.placed):
                 self._remember_places(topic, name, made)
 

@@ -72,7 +72,9 @@ def from_section(name: str, section: Mapping[str, Any]) -> HttpSettings:
     changes = section.get("changes") or {}
     for key, url in changes.items():
         if not isinstance(url, str) or "://" not in url:
-            raise GatewayError(f'[{where}] changes.{key} is not a URL: write "postgresql://…", or "topic://NAME"')
+            raise GatewayError(
+                f'[{where}] changes.{key} is not a URL: write "postgresql://…" or "kafka://host:9092/TOPIC"'
+            )
     return HttpSettings(
         name,
         section["port"],
