@@ -14,7 +14,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-nexmark bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-nexmark bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling proto requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -150,9 +150,13 @@ peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are meas
 
 .cache/peers/rabbitmq/.resolved: peers/rabbitmq/debian
 
+proto:          ## compile headrace.proto, of which a gateway of gRPC has its messages
+	$(BIN)/python -m grpc_tools.protoc -I src/headrace/gateways/grpc \
+		--descriptor_set_out=src/headrace/gateways/grpc/headrace.binpb headrace.proto
+
 requirements:   ## pin again from pyproject.toml, without touching what need not change
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --universal --python-version 3.11 \
-		pyproject.toml --extra spark --extra avro --extra postgres --extra mysql --extra redis --extra search --extra warehouse --extra dashboard --extra cep --extra percolation --extra oauth --extra forgetting --extra otel \
+		pyproject.toml --extra spark --extra avro --extra postgres --extra mysql --extra redis --extra search --extra warehouse --extra dashboard --extra cep --extra percolation --extra oauth --extra forgetting --extra grpc --extra otel \
 		--group dev --group docs requirements/build.in -o requirements/dev.txt
 
 clean:          ## remove what set-up and runs made

@@ -43,6 +43,9 @@ EXTRA_OF: Mapping[str, str] = {
     "jwt": "oauth",
     "cryptography": "forgetting",
     "opentelemetry": "otel",
+    "grpc": "grpc",
+    "grpc_health": "grpc",
+    "grpc_reflection": "grpc",
 }
 
 

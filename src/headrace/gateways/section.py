@@ -27,6 +27,7 @@ SECTION: Final = "gateways"
 # Where the kind of each name is; it is loaded when it is asked for, because some bring large packages.
 _FOLDERS: Final = {
     "file": "files",
+    "grpc": "grpc",
     "lines": "lines",
     "multicast": "multicast",
     "otlp": "otlp",
