@@ -38,8 +38,8 @@ def running(kind: GatewayKind, bootstrap: str, name: str = "test", **values: Any
     finally:
         stopping.set()
         thread.join(20)
-    assert not thread.is_alive()
-    assert not errors, errors
+        assert not errors, errors
+        assert not thread.is_alive()
 
 
 def started(kind: str, name: str, bootstrap: str, *options: str) -> "subprocess.Popen[str]":

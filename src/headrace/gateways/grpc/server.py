@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from headrace.client.address import Address
@@ -64,7 +64,7 @@ class GrpcGateway:
         service = Service(settings, self._bootstrap, self._inlet, watch, bad_input, self._tokens)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, service.handlers()),))
         states = health.aio.HealthServicer()
-        health.health_pb2_grpc.add_HealthServicer_to_server(states, server)
+        health_pb2_grpc.add_HealthServicer_to_server(states, server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server, pool())
         self._listen(server)
