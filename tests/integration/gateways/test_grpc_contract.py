@@ -50,7 +50,7 @@ class TestGrpc(InwardGatewayContract):
 
     def send_bad(self, section: Mapping[str, Any]) -> int:
         for bad in (request("no topic", [b"x"]), request(section["produce"][0], []), request("another", [b"x"])):
-            with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT|PERMISSION_DENIED"):
+            with pytest.raises(grpc.RpcError, match=r"INVALID_ARGUMENT|PERMISSION_DENIED"):
                 self.call(section, bad)
         return 3
 
