@@ -189,6 +189,11 @@ class Document:
 
     def exists(self, field: str) -> bool:
         """Whether the field, or one below it, has a value."""
+        return field in self.present
+
+    @property
+    def present(self) -> frozenset[str]:
+        """The fields that have a value, or have one below them."""
         if self._present is None:
             present = set(self._values)
             for path in self._values:
@@ -198,7 +203,7 @@ class Document:
                         break
                     present.add(path)
             self._present = frozenset(present)
-        return field in self._present
+        return self._present
 
     def searched(self, field: str) -> tuple[str, ...]:
         """The fields that a leaf's field stands for: itself, or all that the mapping does not describe."""

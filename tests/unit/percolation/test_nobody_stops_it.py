@@ -1,6 +1,7 @@
 """One query or one document never stops the others: it is taken, or refused in one sentence, in little time."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from headrace.percolation.catalog import Catalog, Effect
 from headrace.percolation.documents import POSITION_GAP, read_document
 from headrace.percolation.errors import InvalidDocument, InvalidQuery
 from headrace.percolation.evaluate import MOST_HIGHLIGHTS, highlights, matches
+from headrace.percolation.index.columns import BatchBuilder
 from headrace.percolation.mapping import read_mapping
 from headrace.percolation.percolator import AllQueries, Compiled, Percolator
 from headrace.percolation.reading import read_query
@@ -115,3 +117,27 @@ def test_a_dotted_capital_i_is_an_i() -> None:
     for text in ("istanbul", "İSTANBUL", "i\u0307stanbul"):
         assert matches(read_query("title:istanbul", MAPPING), read_document({"title": text}, MAPPING)), text
         assert matches(read_query("title:İstanb*", MAPPING), read_document({"title": text}, MAPPING)), text
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_who_asks_for_thousands_of_fields_makes_no_document_dearer(
+    monkeypatch: pytest.MonkeyPatch, removed: bool
+) -> None:
+    percolator = Percolator()
+    percolator.add("bikes", "title:bike")
+    for number in range(300):
+        percolator.add(f"q{number}", f"f{number}:x AND g{number}:>3 AND h{number}:*")
+    for number in range(300) if removed else ():
+        percolator.remove(f"q{number}")
+    looked_at: list[str] = []
+    tokens_of = BatchBuilder._tokens_of
+
+    def counted(builder: BatchBuilder, name: str, *given: Any) -> Any:
+        looked_at.append(name)
+        return tokens_of(builder, name, *given)
+
+    monkeypatch.setattr(BatchBuilder, "_tokens_of", counted)
+    assert [hit.id for hit in percolator.percolate({"title": "a bike", "other": {"f7": "x"}})] == ["bikes"]
+    assert looked_at == ["title"]
+    found = percolator.percolate({"f7": "x", "g7": 4, "h7": {"below": 1}})
+    assert [hit.id for hit in found] == ([] if removed else ["q7"])
