@@ -51,6 +51,8 @@ _LOOK_EVERY_S: Final = 0.05
 _FORGOTTEN_TOGETHER: Final = 50  # tombstones that a delivery takes along
 _IN_THREAD_BYTES: Final = 128 * 1024  # a larger body is hashed and parsed beside the loop
 _SOON_S, _LATER_S = 1, 5
+_DISCARDED_BYTES: Final = 16 * 1024 * 1024
+_DISCARDED_S: Final = 1.0
 
 
 class _Refusal(GatewayError):
@@ -139,7 +141,7 @@ class WebhookGateway:
         except _Refusal as error:
             if not error.is_ours:
                 self._bad.refuse(error.why, request.client.host if request.client else "")
-            # What was not read of the body is not waited for.
+            await _discard(request)
             return json_answer({"error": str(error)}, error.status, {**error.headers, "connection": "close"})
         finally:
             self.progress.connections -= 1
@@ -192,6 +194,17 @@ class WebhookGateway:
 
     def release(self, size: int) -> None:
         self._reading_bytes -= size
+
+
+async def _discard(request: Request) -> None:
+    """Read on for a moment: who is still sending when the connection is closed would not see the answer."""
+    left = _DISCARDED_BYTES
+    with suppress(ClientDisconnect, TimeoutError, RuntimeError):  # the last, if all was read before
+        async with asyncio.timeout(_DISCARDED_S):
+            async for chunk in request.stream():
+                left -= len(chunk)
+                if left < 0:
+                    return
 
 
 def _is_from_page(headers: Headers) -> bool:
