@@ -15,6 +15,23 @@ T = TypeVar("T")
 _BEHIND_ALL = "\U0010ffff"
 
 
+def size_of(row: Row) -> int:
+    """About how much memory a row takes: that of its texts and blobs."""
+    return sum(len(value) for value in row if isinstance(value, str | bytes))
+
+
+def take_some(rows: Iterator[Row], count: int, most_bytes: int) -> tuple[list[Row], bool]:
+    """So many rows, or about so much of them; and whether it was one of the two, and not the end."""
+    found: list[Row] = []
+    size = 0
+    for row in rows:
+        found.append(row)
+        size += size_of(row)
+        if len(found) == count or size >= most_bytes:
+            return found, True
+    return found, False
+
+
 class TableSnapshot(Generic[T]):
     def __init__(self, tables: Iterable[T], place: dict[str, Any] | None) -> None:
         found = sorted(tables, key=self.name_of)
@@ -63,13 +80,17 @@ class TableSnapshot(Generic[T]):
         while not self.is_done:
             yield self.read(count)[1]
 
-    def read(self, count: int) -> tuple[T, list[Row]]:
-        """Some rows of the first table that has any left."""
+    def read(self, count: int, most_bytes: int | None = None) -> tuple[T, list[Row]]:
+        """Some rows of the first table that has any left; with `most_bytes` about so much of them."""
         table = self.left[0]
         if self._rows is None:
             self._rows = self.select(table, self._after)
-        rows = list(islice(self._rows, count))
-        if len(rows) < count:
+        if most_bytes is None:
+            rows = list(islice(self._rows, count))
+            is_full = len(rows) == count
+        else:
+            rows, is_full = take_some(self._rows, count, most_bytes)
+        if not is_full:
             self.leave()
             self._rows = self._after = None
             self.left = self.left[1:]

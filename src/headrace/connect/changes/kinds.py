@@ -9,7 +9,7 @@ from dataclasses import replace
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
@@ -19,6 +19,7 @@ from headrace.connect.errors import BadToken, InvalidConnectSetting, PositionLos
 from headrace.connect.filters import Filters
 
 _ROWS: Final = 1024  # at once: small enough to be handed on soon, large enough to cost little
+_MOST_BYTES: Final = 8 * 1024 * 1024
 _ONE_RANGE: Final = 1 << 62
 _NO_SLOT: Final = "it is of a stream without a slot, and the database kept nothing for a reader that is gone"
 
@@ -26,6 +27,14 @@ _NO_SLOT: Final = "it is of a stream without a slot, and the database kept nothi
 def _filters(tables: Sequence[str], schema: str, key_columns: Mapping[str, Sequence[str]] | None) -> Filters:
     named = [table if "." in table or not schema else f"{schema}.{table}" for table in tables]
     return Filters(include_tables=[re.escape(table) for table in sorted(named)], key_columns=key_columns or {})
+
+
+S = TypeVar("S", bound=Any)
+
+
+def _bounded(source: S) -> S:
+    source.most_bytes = _MOST_BYTES
+    return source
 
 
 def _names(filters: Filters) -> list[str]:
@@ -63,7 +72,7 @@ def postgres(
     chosen = replace(chosen, publication=slot or shared, **settings)
 
     def make(_position: Position | None) -> PostgresSource:
-        return PostgresSource(chosen)
+        return _bounded(PostgresSource(chosen))
 
     return Kind(
         {"source": "postgresql", "slot": slot or "", "tables": named},
@@ -101,7 +110,7 @@ def mysql(
     def make(position: Position | None) -> MysqlSource:
         if position is not None:
             history.take(position)
-        return MysqlSource(chosen, history)
+        return _bounded(MysqlSource(chosen, history))
 
     def stored(source: Any, position: Position) -> Position:
         return {**position, "server": source.identity(), "shapes": history.shapes_of(position, source.captures)}
@@ -147,7 +156,7 @@ def sqlite(
     def make(_position: Position | None) -> SqliteSource:
         if slot is None:
             remove_orphans(path, chosen.busy_timeout_s)
-        return SqliteSource(chosen)
+        return _bounded(SqliteSource(chosen))
 
     def remembered() -> Position | None:
         return None if slot is None else acknowledged(path, slot, chosen.busy_timeout_s)

@@ -166,9 +166,9 @@ class Snapshot(TableSnapshot[Shape]):
     def key_of(self, table: Shape, row: Row) -> Key | None:
         return RowQuery(table).key_of(row) or None
 
-    def read(self, count: int) -> tuple[Shape, list[Row]]:
+    def read(self, count: int, most_bytes: int | None = None) -> tuple[Shape, list[Row]]:
         with translated(self._address):
-            return super().read(count)
+            return super().read(count, most_bytes)
 
     def leave(self) -> None:
         ask(self._connection, f"ROLLBACK TO {_SAVEPOINT}")  # lets go of the table, and keeps the instant

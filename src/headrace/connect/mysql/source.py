@@ -38,6 +38,8 @@ _UNCAPTURED = "table {} was not captured for a while: headrace cdc snapshot read
 
 
 class MysqlSource:
+    most_bytes: int | None = None  # about so much in a batch, if that matters to who reads
+
     def __init__(self, settings: MysqlSettings, history: SchemaHistory) -> None:
         self._settings = settings
         self._address = parse_url(settings.url)
@@ -234,7 +236,7 @@ class MysqlSource:
         events: list[Event] = []
         if not snapshot.is_done:
             begins_table = snapshot.begins_table
-            shape, rows = snapshot.read(self._settings.batch_rows)
+            shape, rows = snapshot.read(self._settings.batch_rows, self.most_bytes)
             table = self._decoder.table_of(shape)
             origin = _read_origin("true", snapshot.state, ("row",))
             events = [Change(table, READ, None, row, origin, number) for number, row in enumerate(rows)]
@@ -258,15 +260,16 @@ class MysqlSource:
         if incremental.is_active and self._snapshot is None:
             incremental.begin()
         deadline = time.monotonic() + timeout_s
-        decoder.changes = 0
+        decoder.changes = size = 0
         try:
-            while decoder.changes < self._settings.batch_rows:
+            while decoder.changes < self._settings.batch_rows and (not self.most_bytes or size < self.most_bytes):
                 data = self._first
                 self._first = None
                 if data is None:
                     data = stream.next_event(0.0 if decoder.events else max(0.0, deadline - time.monotonic()))
                 if data is None:
                     break
+                size += len(data)
                 decoder.feed(data)
                 if self._snapshot is not None and self._is_caught_up():
                     break

@@ -30,6 +30,7 @@ from headrace.connect.postgres.settings import PostgresSettings
 from headrace.connect.postgres.shapes import Shapes
 from headrace.connect.source import TableRows, chunked
 from headrace.connect.table import Row, TableName
+from headrace.connect.table_snapshot import size_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,22 @@ class InitialSnapshot:
     """Rows of every table as of one instant, read by threads; closed by whoever made it."""
 
     def __init__(
-        self, url: str, snapshot: str, ranges: Remaining, queries: dict[str, RowQuery], *, workers: int, chunk_rows: int
+        self,
+        url: str,
+        snapshot: str,
+        ranges: Remaining,
+        queries: dict[str, RowQuery],
+        *,
+        workers: int,
+        chunk_rows: int,
+        most_bytes: int | None = None,
     ) -> None:
+        """With `most_bytes` a chunk has about so much of rows."""
         self._url = url
         self._snapshot = snapshot
         self._queries = queries
         self._chunk_rows = chunk_rows
+        self._most_bytes = most_bytes
         self.remaining = ranges
         self._moved = {one: one for one in ranges.ranges}  # each as far as it was handed out
         self._work: queue.SimpleQueue[Range] = queue.SimpleQueue()
@@ -127,12 +138,15 @@ class InitialSnapshot:
 
     def _read_range(self, connection: psycopg.Connection[tuple[Any, ...]], wanted: Range) -> None:
         rows: list[Row] = []
+        most_bytes, size = self._most_bytes, 0
         for row in read_rows(connection, self._queries[wanted.table].statement(wanted)):
-            if len(rows) == self._chunk_rows:
+            if len(rows) == self._chunk_rows or (most_bytes is not None and size >= most_bytes):
                 if not self._put(Chunk(wanted, rows, is_last=False)):
                     return
-                rows = []
+                rows, size = [], 0
             rows.append(row)
+            if most_bytes is not None:
+                size += size_of(row)
         self._put(Chunk(wanted, rows, is_last=True))
 
     def _put(self, found: Chunk | ConnectError) -> bool:

@@ -50,6 +50,8 @@ _MISSED = "changes are missing behind the stored position"
 class PostgresSource:
     """One database, through one slot."""
 
+    most_bytes: int | None = None  # about so much in a batch of a snapshot, if that matters to who reads
+
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._side: psycopg.Connection[tuple[Any, ...]] | None = None
@@ -154,6 +156,7 @@ class PostgresSource:
                 tables.queries,
                 workers=settings.snapshot_workers,
                 chunk_rows=settings.chunk_rows,
+                most_bytes=self.most_bytes,
             )
             log.info("snapshot begun", slot=settings.slot, tables=len(listed), ranges=len(self._remaining.ranges))
         if settings.temporary:

@@ -32,6 +32,7 @@ from headrace.connect.sqlite.snapshot import Snapshot
 from headrace.connect.sqlite.statements import FIXED_COLUMNS
 from headrace.connect.sqlite.values import to_position
 from headrace.connect.table import Row, Table, TableName
+from headrace.connect.table_snapshot import take_some
 from headrace.connect.unseen import REREAD, STORED, StoppedTables, emptied
 
 _PRUNE_EVERY_S = 1.0
@@ -40,6 +41,8 @@ _MISSED = "changes are missing behind the stored position"
 
 
 class SqliteSource:
+    most_bytes: int | None = None  # about so much in a batch, if that matters to who reads
+
     def __init__(self, settings: SqliteSettings) -> None:
         self._settings = settings
         self.database = settings.path.stem
@@ -158,7 +161,7 @@ class SqliteSource:
         events = []
         if not self._snapshot.is_done:
             begins_table = self._snapshot.begins_table
-            known, rows = self._snapshot.read(self._settings.batch_rows)
+            known, rows = self._snapshot.read(self._settings.batch_rows, self.most_bytes)
             table = self._tables[known.id][1]
             now_ms = time.time_ns() // 1_000_000
             origin, place = _origin(now_ms, "true"), self._change
@@ -195,12 +198,18 @@ class SqliteSource:
         settings = self._settings
         reader = self._reader
         assert reader is not None
-        rows = reader.execute(
+        found = reader.execute(
             f"SELECT * FROM {settings.capture}_changes WHERE position > ? AND position <= ? AND op <> 'x' "
             "ORDER BY position LIMIT ?",
             [self._change, upto if upto is not None else 2**62, settings.batch_rows],
-        ).fetchall()
-        if len(rows) == settings.batch_rows:
+        )
+        if self.most_bytes is None:
+            rows = found.fetchall()
+            is_full = len(rows) == settings.batch_rows
+        else:
+            rows, is_full = take_some(found, settings.batch_rows, self.most_bytes)
+            found.close()
+        if is_full:
             self._seen = (-1, self._seen[1])  # there is more
         if any(row[1] not in self._tables for row in rows):
             self._learn_shapes()
