@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import psycopg.rows
 import pytest
 
-from headrace.connect.changes import BadToken, PositionLost, changes
+from headrace.connect.changes import BadToken, PositionLost, RowChange, changes
 from headrace.testing.contracts.changes import ChangesContract, ids, read, rest
 from tests.integration.cdc_postgres_server import VERSIONS, CdcPostgres
 from tests.integration.waiting import wait_until
@@ -111,3 +112,36 @@ def test_a_server_that_restarts_is_waited_for(stand: PostgresStand) -> None:
         stand.db = psycopg.connect(stand.url, autocommit=True)
         stand.put({2: "b"})
         assert ids(read(stream, 1)) == [2]
+
+
+def test_a_table_that_is_altered_while_it_is_read_and_while_it_is_not_comes_out_right(stand: PostgresStand) -> None:
+    replica: dict[int, dict[str, Any]] = {}
+
+    def take(found: list[RowChange]) -> None:
+        for change in found:
+            if change.op == "t":
+                replica.clear()
+            elif change.key is not None:
+                replica.pop(change.key["id"], None)
+                if change.after is not None:
+                    replica[change.key["id"]] = change.after
+
+    def is_right() -> bool:
+        with psycopg.connect(stand.url, row_factory=psycopg.rows.dict_row) as db:
+            return replica == {row["id"]: row for row in db.execute("select * from t").fetchall()}
+
+    with changes(stand.url, ["t"], slot="mine", acknowledge=False) as stream:
+        stand.put({1: "a", 2: "b"})
+        token = read(stream, 1)[0].position
+        stand.db.execute("alter table t add column w int default 7")
+        stand.db.execute("insert into t values (3, 'c', 8)")
+        while not is_right():
+            take(rest(stream, 0.3))
+    replica.clear()
+    stand.db.execute("alter table t drop column v, add column x text")
+    stand.db.execute("insert into t values (4, 9, 'x')")
+    stand.db.execute("delete from t where id = 2")
+    with changes(stand.url, ["t"], slot="mine", resume=token) as stream:
+        replica[1] = {"id": 1, "v": "a"}
+        while not is_right():
+            take(rest(stream, 0.3))

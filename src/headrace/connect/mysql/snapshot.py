@@ -177,8 +177,8 @@ class Snapshot(TableSnapshot[Shape]):
         query = RowQuery(table)
         cursor = pymysql.cursors.SSCursor(self._connection)
         cursor.execute(query.statement(after))
-        while rows := cursor.fetchmany(1000):
-            yield from map(query.row, rows)
+        for row in iter(cursor.fetchone, None):  # one by one: rows may be large, and many of them too much
+            yield query.row(row)
         cursor.close()
 
     def close(self) -> None:
