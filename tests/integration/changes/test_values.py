@@ -57,7 +57,8 @@ def of_mysql() -> Iterator[tuple[str, Any]]:
         db.execute("SET time_zone = '-05:00'")
         db.execute(
             "CREATE TABLE t (id INT PRIMARY KEY, big BIGINT, amount DECIMAL(30, 4), ratio DOUBLE, "
-            "name TEXT CHARACTER SET utf8mb4, data BLOB, day DATE, local DATETIME(6), moment TIMESTAMP(6) NULL, empty TEXT)"
+            "name TEXT CHARACTER SET utf8mb4, data BLOB, day DATE, local DATETIME(6), moment TIMESTAMP(6) NULL, "
+            "empty TEXT)"
         )
 
         def write(row: dict[str, Any]) -> None:
