@@ -4,8 +4,9 @@
     key `mapping:listings`   value `{"fields": {…}}` (`mapping.py`); no value removes the mapping
 
 What always holds: what stands after a record depends on the records up to it and on nothing else, so whoever read to
-the same offset has the same queries; a record that is refused stops nothing: its query does not stand until a record
-that can be read comes, and the reason is kept. A query may come before its mapping, and stands once both are there.
+the same offset has the same queries, also where the topic was compacted meanwhile; a record that is refused stops
+nothing: its query or its mapping does not stand until a record that can be read comes, and the reason is kept. A query
+may come before its mapping, and stands once both are there.
 """
 
 from collections.abc import Callable
@@ -106,26 +107,32 @@ class Catalog:
 
     def _apply_mapping(self, key: str, value: bytes | None) -> list[Change]:
         name = key.removeprefix(MAPPING_PREFIX)
-        self._refused.pop(key, None)
+        was_refused = self._refused.pop(key, None) is not None
+        usual = DYNAMIC if name == "default" else None
+        what = "was removed"
         try:
-            mapping = (DYNAMIC if name == "default" else None) if value is None else parse_mapping(value, name)
+            mapping, effect = (usual, Effect.REMOVED) if value is None else (parse_mapping(value, name), Effect.CHANGED)
         except InvalidMapping as error:
+            # The one before counts no more: who reads the topic once it is compacted does not see it.
+            mapping, effect, what = usual, Effect.REFUSED, "cannot be read"
             self._refused[key] = Change(key, Effect.REFUSED, None, _short(error))
-            return [self._refused[key]]
         was_there = name in self.percolator.mappings
-        if mapping is None:
-            if not was_there:
-                return [Change(key, Effect.NOTHING)]
+        changes: list[Change] = []
+        is_news = self.percolator.mappings.get(name) != mapping
+        if mapping is None and was_there:
             gone = [stored for stored in self.percolator if stored.mapping == name]
             self.percolator.remove_mapping(name)
-            missing = InvalidMapping(f"mapping {name!r} was removed")
-            return [
-                Change(key, Effect.REMOVED),
-                *(self._refuse(each.id, each, missing, has_stood=True) for each in gone),
-            ]
-        if was_there and self.percolator.mappings[name] == mapping:
-            return [Change(key, Effect.NOTHING)]
-        return [Change(key, Effect.CHANGED if was_there else Effect.ADDED), *self._put_mapping(name, mapping)]
+            missing = InvalidMapping(f"mapping {name!r} {what}")
+            changes = [self._refuse(each.id, each, missing, has_stood=True) for each in gone]
+        elif mapping is not None and is_news:
+            changes = self._put_mapping(name, mapping)
+        if effect is Effect.REFUSED:
+            return [self._refused[key], *changes]
+        if not is_news:
+            effect = Effect.REMOVED if was_refused and value is None else Effect.NOTHING
+        elif mapping is not None:
+            effect = Effect.CHANGED if was_there else Effect.ADDED
+        return [Change(key, effect), *changes]
 
     def _put_mapping(self, name: str, mapping: Mapping) -> list[Change]:
         """Queries that no longer mean anything under it stand no more, and others that now do, do."""

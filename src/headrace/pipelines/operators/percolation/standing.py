@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from headrace.percolation.catalog import MAPPING_PREFIX, Catalog
-from headrace.percolation.errors import InvalidMapping
+from headrace.percolation.catalog import Catalog
 from headrace.percolation.language import Policy
-from headrace.percolation.mapping import Mapping, parse_mapping
+from headrace.percolation.mapping import Mapping
 from headrace.percolation.percolator import Percolator
 from headrace.percolation.stored import StoredQuery
 
@@ -102,31 +101,16 @@ def standing(
 
 
 def latest(records: Sequence[Record]) -> list[Record]:
-    """Those of some records that still say something: the same queries stand by them as by all.
-
-    A mapping that cannot be read leaves the one before in force, so that both are kept.
-    """
-    kept: dict[bytes, list[Record]] = {}
+    """Those of some records that still say something: the same queries stand by them as by all."""
+    kept: dict[bytes, Record] = {}
     for record in records:
         name = record.key or b""
         if record.value is None:
             # One that removes the mapping that everybody has is of use no longer, either: it is there by itself.
             kept.pop(name, None)
-        elif _is_broken(name, record.value):
-            kept[name] = [*(each for each in kept.get(name, ())[:1] if not _is_broken(name, each.value or b"")), record]
         else:
-            kept[name] = [record]
-    return sorted(each for some in kept.values() for each in some)
-
-
-def _is_broken(name: bytes, value: bytes) -> bool:
-    if not name.startswith(MAPPING_PREFIX.encode()):
-        return False
-    try:
-        parse_mapping(value)
-    except InvalidMapping:
-        return True
-    return False
+            kept[name] = record
+    return sorted(kept.values())
 
 
 @dataclass(frozen=True)
