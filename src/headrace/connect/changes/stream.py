@@ -343,9 +343,13 @@ class Changes:
             with self._news:
                 if not self._waiting:
                     return None
-                self._current = portion = self._waiting.popleft()
+                portion = self._waiting[0]
+            wanted = self._choice.chosen(
+                portion.changes
+            )  # before it is taken: what the user's function raises loses none
+            with self._news:
+                self._current = self._waiting.popleft()
                 self._news.notify_all()
-            wanted = self._choice.chosen(portion.changes)
             if wanted:  # behind the last wanted one there is nothing more that is wanted
                 wanted[-1] = replace(wanted[-1], mark=portion.end)
             self._ready.extend(wanted)

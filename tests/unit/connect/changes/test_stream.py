@@ -159,6 +159,23 @@ def test_what_is_not_wanted_moves_the_position_all_the_same() -> None:
         assert Token.parsed(stream.position).base.position == {"n": 2}
 
 
+def test_a_choice_that_fails_loses_nothing() -> None:
+    reader = MadeUp()
+    reader.give(1, 2)
+    failures = [ValueError("not now")]
+
+    def where(_: RowChange) -> bool:
+        if failures:
+            raise failures.pop()
+        return True
+
+    with Changes(reader, choice=Choice.of((), (), where)) as stream:
+        with pytest.raises(ValueError, match="not now"):
+            stream.next(10)
+        assert ids([stream.next(10), stream.next(10)]) == [1, 2]  # type: ignore[list-item]
+    assert reader.acknowledged == []
+
+
 def test_a_slow_reader_is_not_read_ahead_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.connect.changes.stream._KEEP_ALIVE_S", 0.01)
     reader = MadeUp()
