@@ -215,6 +215,10 @@ class _Answering(End):
     def endpoint(self) -> str:
         return self._wire.endpoint
 
+    def connections(self) -> int:
+        """How many are connected."""
+        return self._wire.connections()
+
     def receive(self, timeout: float | None = None) -> Request | None:
         """The next question; the one before, if it was not answered, is not answered any more."""
         self._check_mine()

@@ -384,6 +384,25 @@ class Responder(End):
                 self.received += 1
                 return request
 
+    def try_receive(self) -> Request | None:
+        """The next request, if one has come already."""
+        self._check_mine()
+        while (parts := self._wire.try_receive()) is not None:
+            request = self._read(parts)
+            if request is not None:
+                self.received += 1
+                return request
+        return None
+
+    @property
+    def fd(self) -> int:
+        """What is readable when something has happened since `try_receive` answered None."""
+        return self._wire.receive_fd
+
+    def connections(self) -> int:
+        """How many are connected, for one that was made `watched`."""
+        return self._wire.connections()
+
     def _read(self, parts: bytes | list[bytes]) -> Request | None:
         """A route, an empty frame where REQ asks, and the request."""
         if isinstance(parts, bytes) or len(parts) not in (2, 3) or (len(parts) == 3 and parts[1]):
