@@ -166,6 +166,23 @@ def test_a_slow_puller_blocks_and_nothing_is_lost(path):
     assert came == list(range(sent))
 
 
+def test_a_puller_that_is_full_when_its_pusher_dies_goes_on(path):
+    """With heartbeats libzmq ends the process then, or takes whoever is full for dead."""
+    process = SPAWN.Process(target=push_forever, args=(path,), daemon=True)
+    process.start()
+    with Puller(listen=path, high_water_mark=1) as puller:
+        assert puller.receive(SOON_S) is not None
+        threading.Event().wait(7)  # the longest that heartbeats would have been waited for
+        process.kill()
+        process.join()
+        threading.Event().wait(3)
+        left = [m.sequence for m in drain(puller)]
+        assert left == list(range(1, len(left) + 1))  # nothing was lost in between
+        with Pusher(connect=path) as pusher:
+            pusher.send(b"next")
+            assert puller.receive(5).value == b"next"
+
+
 def test_close_lingers_for_what_is_not_sent_yet(path):
     with Pusher(connect=path, linger=10) as pusher:
         for number in range(500):
@@ -651,7 +668,7 @@ def test_only_those_with_a_key_get_in(tmp_path, plain):
     server.write(tmp_path / "server.key_secret")
     assert Keys.read(tmp_path / "server.key_secret") == server
     assert server.secret not in repr(server)
-    with Puller(listen=ANY, curve=CurveServer(server, clients={client.public})) as puller:
+    with Puller(listen=ANY, curve=CurveServer(server, clients={client.public}), high_water_mark=1) as puller:
         with Pusher(connect=puller.endpoint, curve=CurveClient(client, server.public)) as pusher:
             pusher.send(b"sealed")
             assert puller.receive(5).value == b"sealed"

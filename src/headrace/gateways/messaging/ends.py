@@ -17,7 +17,6 @@ from weakref import WeakSet
 
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.gateway import Overload
-from headrace.gateways.messaging.dropping import DropOldest
 from headrace.gateways.messaging.forms import DECODERS, Form, Frame, encode_plain
 from headrace.gateways.messaging.losses import Losses
 from headrace.gateways.messaging.message import (
@@ -30,6 +29,7 @@ from headrace.gateways.messaging.message import (
     new_session,
     topic_prefix,
 )
+from headrace.gateways.messaging.outbox import Outbox
 from headrace.telemetry.logs import RareLines, get_logger
 
 _log = RareLines(get_logger(__name__), 1.0)
@@ -189,7 +189,9 @@ class Sender(End):
         high_water_mark: int,
         timeout_s: float | None,
         linger_s: float,
+        is_queued: bool = False,
     ) -> None:
+        """`is_queued` is for a library whose own queue cannot be waited for when it is closed."""
         super().__init__(wire, where, linger_s)
         self.form = form
         self.overload = overload
@@ -199,13 +201,16 @@ class Sender(End):
         self._timeout_s = timeout_s
         self._counter = [0]
         self._places: dict[str, tuple[bytes, list[int]]] = {}
-        self._dropping = DropOldest(wire, high_water_mark) if overload is Overload.DROP_OLDEST else None
+        drops_oldest = overload is Overload.DROP_OLDEST
+        self._outbox: Outbox | None = None
+        if drops_oldest or (is_queued and overload is not Overload.BLOCK):
+            self._outbox = Outbox(wire, high_water_mark, drops_oldest=drops_oldest)
         self._hand = wire.send if overload is Overload.BLOCK else self._hand_by_policy
 
     @property
     def dropped(self) -> int:
         """How many were dropped here; what was dropped on the way, receivers know (`Subscriber.missed`)."""
-        return self._dropped + (self._dropping.dropped if self._dropping else 0)
+        return self._dropped + (self._outbox.dropped if self._outbox else 0)
 
     def send(
         self,
@@ -285,10 +290,7 @@ class Sender(End):
         )
 
     def _hand_by_policy(self, frame: Frame) -> bool:
-        if self._dropping is not None:
-            self._dropping.put(frame)
-            return True
-        if self._wire.try_send(frame):
+        if self._outbox.put(frame) if self._outbox is not None else self._wire.try_send(frame):
             return True
         if self.overload is Overload.FAIL:
             raise Overfull(f"nobody takes messages at {self._where}, or not as fast as they are sent: try again later")
@@ -306,8 +308,8 @@ class Sender(End):
         return place
 
     def _close(self) -> None:
-        if self._dropping is not None:
-            self._dropping.close(self._linger_s)
+        if self._outbox is not None:
+            self._outbox.close(self._linger_s)
         self._wire.close(self._linger_s)
 
 

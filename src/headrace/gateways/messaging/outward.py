@@ -146,8 +146,8 @@ class Outgoing:
             if where in known and at < bound.start:
                 self.progress.more["removed"] = self.progress.more.get("removed", 0) + bound.start - at
             starts[where] = at if bound.start <= at <= bound.end else bound.start
-        if is_first and self._settings.is_from_end:
-            self._commit(starts)  # or whoever begins again before the first record would miss those in between
+        # Or whoever begins again before the first record would miss those in between.
+        self._commit({where: at for where, at in starts.items() if where not in stored})
         self._next = dict(starts)
         return starts
 
@@ -205,7 +205,7 @@ class Outgoing:
         held = frame if self._acks is not None and isinstance(frame, bytes) else b""
         self._unacknowledged.add(number, where, record.offset, held, due)
         if self._acks is None:
-            self._pass_window(number, size)
+            self._pass_window(number, len(frame) if isinstance(frame, bytes) else size)
         if not number & 255:
             self._serve()
         return True
@@ -270,9 +270,12 @@ class Outgoing:
                     self._unacknowledged.acknowledge(number)
             frame = acks.try_receive()
 
-    def _commit(self, positions: dict[TopicPartition, int]) -> None:
+    def _commit(self, positions: dict[TopicPartition, int], *, is_repeated: bool = False) -> None:
+        """Commit what is further than before; repeated also what is not, to learn whether another one has begun."""
         self._committed_at = time.monotonic()
         fresh = {where: at for where, at in positions.items() if at > self._committed.get(where, -1)}
+        if is_repeated and not fresh:
+            fresh = dict(self._committed)
         if not fresh:
             return
         self._transactions.add_offsets(self._transaction, group_of(self.name), fresh)
@@ -289,6 +292,7 @@ class Outgoing:
         partitions = self._cluster.topic(self._settings.topic, refresh=True).partitions
         if len(partitions) > len(self._next):
             raise TopicGrown(self._settings.topic)
+        self._commit(self._unacknowledged.positions(), is_repeated=True)
         held = bounds(self._cluster, self._next, committed=True)
         self.progress.lag_records = sum(max(bound.end - self._next[where], 0) for where, bound in held.items())
 

@@ -40,7 +40,10 @@ def shared_keys(sockets: Sequence[str], forms: Sequence[Form], socket_meaning: s
         Key("ack_timeout", float, "After how many seconds a message that was not acknowledged is sent again.",
             _ACK_TIMEOUT_S, least=0.1, most=86_400),
         Key("insecure", bool, "Listen on another host than loopback though anybody there can read and write.", False),
-        *inward_keys(),
+        Key("overload", str, "What happens when records come faster than they are taken: block, drop-newest, "
+            "drop-oldest, or fail. By default whoever sends waits; a publisher drops for a slow subscriber.",
+            choices=tuple(each.value for each in Overload)),
+        *(key for key in inward_keys() if key.name != "overload"),
     )  # fmt: skip
 
 
@@ -97,7 +100,7 @@ class SocketSettings:
             subscription(each)
         is_outward = socket in OUTWARD
         form = Form(values["form"])
-        overload = Overload(values["overload"])
+        overload = Overload(values.get("overload") or default_overload(socket))
         acks = values.get("acks") or None
         for key, is_set, is_right in (
             ("topics", bool(topics), not is_outward and socket != RESPONDENT),
@@ -122,6 +125,11 @@ class SocketSettings:
             form, values["key"] == "topic", subscribe or ("*",), (values.get("from") or default_start(socket)) == "end",
             values["high_water_mark"], overload, acks, float(values["ack_timeout"]), bool(values["insecure"]),
         )  # fmt: skip
+
+
+def default_overload(socket: str) -> Overload:
+    """A publisher is for all, and one that is slow must not hold the others up."""
+    return Overload.DROP_NEWEST if socket == PUB else Overload.BLOCK
 
 
 def default_start(socket: str) -> str:

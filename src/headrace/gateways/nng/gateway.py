@@ -19,7 +19,7 @@ from headrace.connect.keep_running import KeepRunning
 from headrace.errors import HeadraceError
 from headrace.gateways.bad_input import BadInput
 from headrace.gateways.errors import GatewayError
-from headrace.gateways.gateway import Gateway, Progress
+from headrace.gateways.gateway import Gateway, Overload, Progress
 from headrace.gateways.inlet import Inlet, Overloaded, Stopped
 from headrace.gateways.inward import inlet_of
 from headrace.gateways.messaging.calls import encode_error, encode_reply
@@ -27,7 +27,7 @@ from headrace.gateways.messaging.forms import DECODERS, Form
 from headrace.gateways.messaging.inward import Incoming, answer_of, close_inlet, entry_of, error_body, offer
 from headrace.gateways.messaging.message import InvalidMessage, Message, subscription, topic_prefix
 from headrace.gateways.messaging.outward import Outgoing
-from headrace.gateways.messaging.settings import OUTWARD, PULL, PUSH, RESPONDENT, SUB, SocketSettings
+from headrace.gateways.messaging.settings import OUTWARD, PUB, PULL, PUSH, RESPONDENT, SUB, SocketSettings
 from headrace.gateways.nng.requests import Respondent
 from headrace.gateways.nng.wire import NngWire, Options, Tls, TlsClient, TlsServer, pynng
 from headrace.gateways.writing import Lot
@@ -52,6 +52,11 @@ class NngSettings:
     def of(cls, name: str, values: Mapping[str, Any]) -> "NngSettings":
         """From a section with its defaults; raises the first thing that is wrong."""
         sockets = SocketSettings.of(name, values)
+        if sockets.socket == PUB and values.get("overload"):
+            raise GatewayError(
+                f"[gateways.{name}] overload says nothing to a publisher of nng, which drops the oldest for a "
+                "subscriber that is slow: leave it out"
+            )
         options = Options(
             sockets.listen, sockets.connect, sockets.high_water_mark, tls=_tls(name, sockets, values),
             is_insecure=sockets.is_insecure,
@@ -92,6 +97,7 @@ def make(name: str, values: Mapping[str, Any], bootstrap: Sequence[Address], sto
         )  # fmt: skip
     if sockets.socket == RESPONDENT:
         return Surveyed(settings, tuple(bootstrap), stopping, values["buffer_mb"] * _MEBIBYTE)
+    values = {**values, "overload": sockets.overload.value}
     inlet = inlet_of(name, values, [sockets.topic, *sorted(sockets.topics)], bootstrap, Progress())
     if sockets.socket in (PULL, SUB):
         return Incoming(sockets, inlet, stopping, partial(_open_inward, settings))
@@ -112,6 +118,8 @@ def _open_inward(settings: NngSettings) -> NngWire:
 
 def _open_outward(settings: NngSettings) -> NngWire:
     sockets = settings.sockets
+    if sockets.socket == PUSH and sockets.overload is Overload.BLOCK:
+        return NngWire(pynng.Push0, settings.options)  # the topic is the queue
     kind = pynng.Push0 if sockets.socket == PUSH else pynng.Pub0
     return NngWire(kind, settings.options, send_buffer=sockets.high_water_mark)
 

@@ -36,8 +36,8 @@ def checked_form(form: Form | str) -> Form:
 class Pusher(Sender):
     """Hands each message to one of the pullers, in turn.
 
-    What was handed over waits in this process, at most the high-water mark, and in the puller's; what waits in a
-    process that dies is lost.
+    With `block` a message waits in this process only until a puller's connection has room; with the other policies as
+    many as the high-water mark. The puller holds as many as its own. What waits in a process that dies is lost.
     """
 
     _wire: NngWire
@@ -60,10 +60,10 @@ class Pusher(Sender):
         options = Options(
             endpoints(listen), endpoints(connect), high_water_mark, timeout_s=timeout, tls=tls, is_insecure=insecure
         )
-        buffer = 0 if policy is Overload.DROP_OLDEST else high_water_mark
+        # The library's own queue is forgotten when it is closed, and nobody can ask whether it is empty.
         super().__init__(
-            NngWire(pynng.Push0, options, send_buffer=buffer), options.where, form=checked_form(form), overload=policy,
-            high_water_mark=high_water_mark, timeout_s=timeout, linger_s=linger,
+            NngWire(pynng.Push0, options), options.where, form=checked_form(form), overload=policy,
+            high_water_mark=high_water_mark, timeout_s=timeout, linger_s=linger, is_queued=True,
         )  # fmt: skip
 
     @property
@@ -204,7 +204,9 @@ class _Both(Sender):
         options = Options(
             endpoints(listen), endpoints(connect), high_water_mark, largest_bytes, timeout, tls, is_insecure
         )
-        wire: Wire = NngWire(open_socket, options, send_buffer=high_water_mark, receive_buffer=high_water_mark)
+        # As for a pusher: whoever waits for room needs no queue, and what is in one is forgotten at the end.
+        buffer = 0 if waits and policy is Overload.BLOCK else high_water_mark
+        wire: Wire = NngWire(open_socket, options, send_buffer=buffer, receive_buffer=high_water_mark)
         super().__init__(
             wire, options.where, form=checked_form(form), overload=policy if waits else Overload.BLOCK,
             high_water_mark=high_water_mark, timeout_s=timeout, linger_s=linger,

@@ -199,7 +199,7 @@ class NngWire:
         if timeout_s is None:
             while True:
                 with suppress(pynng.Timeout):
-                    return bytes(self.socket.recv())
+                    return self._received(block=True)
         until = time.monotonic() + timeout_s
         while (frame := self.try_receive()) is None:
             left_s = until - time.monotonic()
@@ -210,9 +210,15 @@ class NngWire:
 
     def try_receive(self) -> Frame | None:
         try:
-            return bytes(self.socket.recv(block=False))
+            return self._received(block=False)
         except pynng.TryAgain:
             return None
+
+    def _received(self, *, block: bool) -> bytes:
+        try:
+            return bytes(self.socket.recv(block=block))
+        except RuntimeError:  # pynng reads an empty message from no address
+            return b""
 
     def wait_writable(self, timeout_s: float) -> None:
         select.select([self.send_fd], (), (), timeout_s)

@@ -114,6 +114,7 @@ def make(name: str, values: Mapping[str, Any], bootstrap: Sequence[Address], sto
             sockets, tuple(bootstrap), stopping, partial(_open_outward, settings),
             partial(_open_acks, settings) if sockets.acks is not None else None,
         )  # fmt: skip
+    values = {**values, "overload": sockets.overload.value}
     inlet = inlet_of(name, values, [sockets.topic, *sorted(sockets.topics)], bootstrap, Progress())
     if sockets.socket in (PULL, SUB):
         return Incoming(sockets, inlet, stopping, partial(_open_inward, settings))

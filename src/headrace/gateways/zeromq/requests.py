@@ -49,6 +49,17 @@ else:
 
 _log = RareLines(get_logger(__name__), 1.0)
 _TICK_S: Final = 0.2
+_REQUESTING: Final = (
+    # A connection that is not there takes nothing: what it would take might be done hours later.
+    (int(zmq.IMMEDIATE), 1),
+    # A responder that says nothing for six seconds is cut off. Its replies, no more than its requests, are always read:
+    # see `wire.py` on heartbeats where they are not.
+    (int(zmq.RCVHWM), 0),
+    (int(zmq.HEARTBEAT_IVL), 2_000),
+    (int(zmq.HEARTBEAT_TIMEOUT), 6_000),
+    (int(zmq.HEARTBEAT_TTL), 6_000),
+)
+_MOST_EACH: Final = 1000
 Function = Callable[[Message], bytes | None]
 
 
@@ -83,6 +94,8 @@ class Requester:
         """A responder has at most `most_each` requests at a time; of more than `most_open` in all, `Overfull`."""
         self._addresses = endpoints(connect)
         self._where = ", ".join(self._addresses)
+        if not 1 <= most_each <= _MOST_EACH:
+            raise GatewayError(f"most_each={most_each} is not possible: a responder has 1 to {_MOST_EACH} requests")
         self._timeout_s = timeout
         self._most_open = most_open
         self._session = new_session()
@@ -99,10 +112,9 @@ class Requester:
         self._wires: list[ZmqWire] = []
         try:
             for address in self._addresses:
-                # A connection that is not there takes nothing: what it would take might be done hours later.
                 options = Options(connect=(address,), high_water_mark=HIGH_WATER_MARK, largest_bytes=largest_bytes,
                                   curve=curve)  # fmt: skip
-                self._wires.append(ZmqWire(zmq.DEALER, options, [(int(zmq.IMMEDIATE), 1)], is_watched=True))
+                self._wires.append(ZmqWire(zmq.DEALER, options, _REQUESTING, is_watched=True))
             if not self._wires:
                 raise GatewayError("a requester has nothing to connect to: name the addresses of its responders")
         except BaseException:
@@ -357,7 +369,9 @@ class Responder(End):
         options = Options(
             endpoints(listen), (), high_water_mark, largest_bytes, curve=curve, is_insecure=insecure, is_multipart=True
         )
-        wire = ZmqWire(zmq.ROUTER, options, [(int(zmq.ROUTER_MANDATORY), 1)], is_watched=watched)
+        # It reads what requesters may send at once, or they would take it for dead while it is busy.
+        further = [(int(zmq.ROUTER_MANDATORY), 1), (int(zmq.RCVHWM), max(high_water_mark, _MOST_EACH + 1))]
+        wire = ZmqWire(zmq.ROUTER, options, further, is_watched=watched)
         super().__init__(wire, options.where, linger)
         self._function = function
         self._is_raw = Form(form) is not Form.MESSAGE

@@ -149,7 +149,7 @@ class Publisher(Sender):
     def wait_for_subscriptions(self, count: int = 1, timeout: float = 10.0) -> Self:
         """Wait until so many topics were subscribed to: what is published before goes to nobody."""
         self._check_mine()
-        if self._dropping is not None and self._dropping.waiting:
+        if self._outbox is not None and self._outbox.waiting:
             raise GatewayError("subscriptions are waited for after messages were published: do it before the first")
         if not self._wire.wait_for_subscriptions(count, timeout):
             raise self._timed_out_waiting(count, timeout)

@@ -22,8 +22,10 @@ else:
     zmq = load("zmq", "a socket of ZeroMQ")
 
 SCHEMES: Final = ("tcp", "ipc")
-_HEARTBEAT_MS: Final = 2_000
-_DEAD_MS: Final = 6_000  # a peer that says nothing for so long is cut off
+# Heartbeats of ZeroMQ are not for sockets that hold back whoever sends: one that does not read because it is full
+# answers none, and is taken for dead; and libzmq 4.3.5 ends the process when the time for a heartbeat comes while its
+# peer has gone and it is full. TCP's own find a machine that is gone.
+_KEEPALIVE_S, _KEEPALIVE_EVERY_S, _KEEPALIVES = 10, 5, 3
 _RECONNECT_MS, _RECONNECT_MOST_MS = 100, 2_000
 _EVENT: Final = Struct("=HI")  # of a monitor: what happened, and to which file descriptor
 _NOBLOCK: Final = int(zmq.NOBLOCK)
@@ -119,9 +121,10 @@ class ZmqWire:
         socket.sndtimeo = -1 if options.timeout_s is None else max(int(options.timeout_s * 1000), 0)
         socket.linger = 0
         socket.ipv6 = any("[" in each for each in options.listen + options.connect)
-        socket.heartbeat_ivl = _HEARTBEAT_MS
-        socket.heartbeat_timeout = _DEAD_MS
-        socket.heartbeat_ttl = _DEAD_MS
+        socket.tcp_keepalive = 1
+        socket.tcp_keepalive_idle = _KEEPALIVE_S
+        socket.tcp_keepalive_intvl = _KEEPALIVE_EVERY_S
+        socket.tcp_keepalive_cnt = _KEEPALIVES
         socket.reconnect_ivl = _RECONNECT_MS
         socket.reconnect_ivl_max = _RECONNECT_MOST_MS
         for name, value in settings:
@@ -129,6 +132,8 @@ class ZmqWire:
         if options.curve is not None:
             if isinstance(options.curve, CurveServer) and options.curve.clients is not None:
                 self._guard = Guard(self._context, options.curve.clients)
+                # libzmq 4.3.5 takes no message at all if there is room for one alone and it asks who may connect.
+                socket.rcvhwm = max(options.high_water_mark, 2)
             protect(socket, options.curve)
 
     def _open(self) -> None:

@@ -1,7 +1,8 @@
-"""The newest messages kept, and the oldest dropped: the one policy that no library has for all its sockets.
+"""A queue before a socket, for policies that its library does not have, or not so that it can be closed in order.
 
 A thread of its own takes messages from a queue of bounded length to the socket, as that has room; when the queue is
-full the oldest message is dropped, and counted. A message is dropped or handed to the socket, never both.
+full the oldest message is dropped and counted, or the new one is not taken. A message is dropped or handed to the
+socket, never both.
 """
 
 import threading
@@ -20,29 +21,34 @@ class Outlet(Protocol):
     def wait_writable(self, timeout_s: float) -> None: ...
 
 
-class DropOldest:
+class Outbox:
     """A queue before a socket; only its thread uses the socket."""
 
-    def __init__(self, outlet: Outlet, most: int) -> None:
+    def __init__(self, outlet: Outlet, most: int, *, drops_oldest: bool) -> None:
         self._outlet = outlet
         self._most = most
+        self._drops_oldest = drops_oldest
         self._queue: deque[Frame] = deque()
         self._changed = threading.Condition()
         self._close_by: float | None = None
         self.dropped = 0
         self.error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="headrace-drop-oldest", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace-outbox", daemon=True)
         self._thread.start()
 
-    def put(self, frame: Frame) -> None:
+    def put(self, frame: Frame) -> bool:
+        """Whether it was taken."""
         with self._changed:
             if self.error is not None:
                 raise self.error
             if len(self._queue) >= self._most:
+                if not self._drops_oldest:
+                    return False
                 self._queue.popleft()
                 self.dropped += 1
             self._queue.append(frame)
             self._changed.notify()
+            return True
 
     @property
     def waiting(self) -> int:
