@@ -30,17 +30,14 @@ _FOLDERS: Final = {
     "grpc": "grpc",
     "lines": "lines",
     "multicast": "multicast",
-    "otlp": "otlp",
     "nng": "nng",
+    "otlp": "otlp",
     "syslog": "syslog",
     "http": "http",
     "statsd": "statsd",
     "webhook": "webhooks",
-<<<<<<< HEAD
     "webhook-sender": "webhook_sender",
-=======
     "zeromq": "zeromq",
->>>>>>> d25ca1d (Gateways of ZeroMQ and nng: into topics, and out of one, with acknowledgements)
 }
 KINDS: Final = tuple(_FOLDERS)
 KIND_KEY: Final = Key("kind", str, "What it is.", is_needed=True, choices=KINDS)
