@@ -175,16 +175,17 @@ def test_no_more_connections_than_allowed_and_the_silent_are_closed(bootstrap: s
             assert everything(fourth) == b"OK 0 0\n"
 
 
-def test_a_broker_that_is_away_slows_senders_down_in_bounded_memory(bootstrap: str) -> None:
+@pytest.mark.parametrize("buffer_mb", [1, 4, 16])
+def test_a_broker_that_is_away_slows_senders_down_in_bounded_memory(buffer_mb: int) -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    with running(KIND, nobody, "away", port=0, buffer_mb=1) as gateway, connect(gateway) as client:
+    with running(KIND, nobody, "away", port=0, buffer_mb=buffer_mb) as gateway, connect(gateway) as client:
         client.settimeout(1.0)
         sent = 0
         with contextlib.suppress(TimeoutError):
             while sent < 64 * 2**20:
                 sent += client.send(b"x" * 999 + b"\n" + b"y" * 999 + b"\n")
-        assert sent < 20 * 2**20  # the kernel's buffers on both sides, and a mebibyte of ours
-        assert gateway._inlet.bytes_waiting <= 2**20
+        assert sent < (20 + buffer_mb) * 2**20  # the kernel's buffers on both sides, and ours
+        assert buffer_mb * 2**19 < gateway._inlet.bytes_waiting <= buffer_mb * 2**20
         assert gateway.progress.waiting == "for the broker"
 
 
