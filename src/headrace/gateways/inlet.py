@@ -117,6 +117,7 @@ class Inlet:
         """
         size = size_of(lot.entries)
         future: Future[list[Placed]] = Future()
+        future.set_running_or_notify_cancel()  # whoever waits may be cancelled, on an event loop; the records are not
         fallen: list[_Waiting] = []
         with self._changed:
             if self._ending.is_set():

@@ -268,3 +268,22 @@ def test_close_writes_what_waits(broker: Broker) -> None:
     into.close(WITHIN_S)
     assert all(answer.exception(0) is None for answer in answers)
     assert len(values(broker.bootstrap_servers, "t")) == 5_000
+
+
+def test_a_caller_that_goes_away_harms_no_other(broker: Broker) -> None:
+    make(broker.bootstrap_servers, "a")
+    into = Inlet(parse_bootstrap(broker.bootstrap_servers), "test", Progress())
+
+    async def talk() -> list[Placed]:
+        gone = asyncio.create_task(into.put_async("a", [entry(b"of one who is gone")]))
+        await asyncio.sleep(0)  # it is taken, and waits
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        into.start()
+        async with asyncio.timeout(WITHIN_S):
+            return await into.put_async("a", [entry(b"of another")])
+
+    assert asyncio.run(talk()) == [Placed(0, 1)]
+    into.close()
+    assert list(values(broker.bootstrap_servers, "a").values()) == [b"of one who is gone", b"of another"]
