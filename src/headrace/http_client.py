@@ -194,6 +194,8 @@ class HttpServer:
             timeout=self._timeout_s,
             retries=False,
             preload_content=False,
+            # We ask for none that is packed; one that comes so in spite of that could be a thousand times as large.
+            decode_content=most_bytes is None,
         )
         try:
             data = response.read(most_bytes)

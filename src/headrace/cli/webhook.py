@@ -53,6 +53,7 @@ from headrace.stores.compacted_topic import CompactedTopic
 _COMMITTED: Final = FetchOptions(committed=True)
 _LOG_READ: Final = 20_000  # entries that are looked through at the most, the last ones
 _SECRET_BYTES: Final = 24
+_LOOK_EVERY_S: Final = 0.1
 
 _endpoints_option = click.option(
     "--endpoints", default=DEFAULT_TOPIC, show_default=True, metavar="TOPIC", shell_complete=complete_topic,
@@ -273,15 +274,15 @@ def test(
     """
     check_id(endpoint_id)
     request_id = os.urandom(8).hex()
-    with _opened(endpoints, bootstrap) as (topic, _):
+    with _opened(endpoints, bootstrap) as (topic, _), connect(bootstrap) as cluster:
+        at = _end_of_log(cluster, log_topic)
         topic.write(request_key(endpoint_id, request_id), as_record({"do": "test"}))
         ends = time.monotonic() + timeout
         found: dict[str, Any] | None = None
-        with connect(bootstrap) as cluster:
-            while found is None and time.monotonic() < ends:
-                time.sleep(0.1)
-                entries = _read_log(cluster, log_topic)
-                found = next((each for each in entries if each.get("id") == f"test_{request_id}"), None)
+        while found is None and time.monotonic() < ends:
+            time.sleep(_LOOK_EVERY_S)
+            entries = _read_log(cluster, log_topic, at)
+            found = next((each for each in entries if each.get("id") == f"test_{request_id}"), None)
         if found is None:
             topic.write(request_key(endpoint_id, request_id), None)
             raise WebhookCommandError(
@@ -421,13 +422,21 @@ def _known(registry: Registry, endpoint_id: str) -> Endpoint:
     return found
 
 
-def _read_log(cluster: Cluster, log_topic: str) -> list[dict[str, Any]]:
+def _end_of_log(cluster: Cluster, log_topic: str) -> int:
+    where = TopicPartition(log_topic, 0)
+    try:
+        return bounds(cluster, [where], committed=True)[where].end
+    except UnknownTopic:
+        return 0
+
+
+def _read_log(cluster: Cluster, log_topic: str, since: int = 0) -> list[dict[str, Any]]:
     where = TopicPartition(log_topic, 0)
     try:
         held = bounds(cluster, [where], committed=True)[where]
     except UnknownTopic:
         return []
-    start = max(held.start, held.end - _LOG_READ)
+    start = max(held.start, held.end - _LOG_READ, min(since, held.end))
     if start >= held.end:
         return []
     found = []

@@ -455,6 +455,23 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+def test_a_secret_that_is_not_there_is_said_at_the_start(bootstrap: str, tmp_path: Path) -> None:
+    places = {
+        "variable": {"secret_env": "NO_SUCH_SECRET"},
+        "file": {"secret_file": str(tmp_path / "none")},
+        "form": {"secret": "whsec_!", "provider": "standard"},
+    }
+    for what, place in places.items():
+        endpoints = {"e": {"provider": "github", **place}}
+        gateway = KIND.make(
+            "hooks", with_defaults(KIND.keys, {"endpoints": endpoints, "port": 0}), parse_bootstrap(bootstrap),
+            threading.Event(),
+        )  # fmt: skip
+        with pytest.raises(HeadraceError, match=r"endpoints\.e|endpoint e"):
+            gateway.run()
+        assert what
+
+
 @pytest.mark.parametrize(("change", "sentence"), BAD)
 def test_a_section_that_cannot_be(change: dict[str, Any], sentence: str) -> None:
     given = {name: value for name, value in {**GOOD, **change}.items() if value is not None}

@@ -1,9 +1,13 @@
 """Records to registered endpoints, over real sockets: signed, in order, again, logged; who is slow, dead or killed."""
 
+import contextlib
+import gzip
 import json
 import os
+import resource
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -30,6 +34,7 @@ from headrace.records import Header
 from headrace.section_keys import with_defaults
 from headrace.stores.compacted_topic import CompactedTopic
 from headrace.testing.contracts.gateway import OutwardGatewayContract, free_port, read_topic
+from tests.certificates import make_authority, make_certificate
 from tests.integration.gateways.running import running, wait_for
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -38,7 +43,7 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 class Receiver:
     """What somebody else's server got, and how it answers."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.got: list[tuple[dict[str, str], bytes]] = []
         self.answers: list[int] = []
         self.answer: Callable[[bytes], tuple[int, dict[str, str]]] = lambda _: (200, {})
@@ -63,6 +68,8 @@ class Receiver:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
@@ -385,7 +392,97 @@ def test_urls_that_can_be_misread_are_refused_at_once(url: str) -> None:
     assert url not in str(raised.value), "a URL may hold a secret"
 
 
+def test_tls_is_believed_by_the_name_whatever_the_address(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_authority(tmp_path, "authority")
+    make_certificate(tmp_path, "server", "authority", alternative="DNS:hooks.example")
+    real = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, *values: Any, **named: Any) -> Any:
+        return real("127.0.0.1" if str(host).endswith(".example") else host, *values, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    write(bootstrap, "safe", [(None, b"1"), (None, b"2")])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+    with Receiver(tls=context) as receiver:
+        endpoints = {
+            name: endpoint(receiver, "safe", url=f"https://{host}:{receiver.port}/{name}", timeout="5 seconds", **trust)
+            for name, host, trust in (
+                ("good", "hooks.example", {"ca_file": str(tmp_path / "authority.pem")}),
+                ("other", "other.example", {"ca_file": str(tmp_path / "authority.pem")}),
+                ("unknown", "hooks.example", {}),
+            )
+        }
+        with sending(bootstrap, "safely", endpoints=endpoints) as gateway:
+            wait_for(lambda: len(receiver.got) == 2, "the one that believes sends")
+            wait_for(lambda: gateway.progress.more.get("failing") == 2, "the others do not")
+        assert len(receiver.got) == 2
+
+
+def test_an_answer_of_any_kind_does_no_harm(bootstrap: str) -> None:
+    """Endless, dripping, packed a thousand times, no HTTP at all: over in time, in little memory, and tried again."""
+    bomb = gzip.compress(b"\0" * 64 * 1024 * 1024)
+    answers = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 100_000,
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb,
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000,
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000,
+        b"",
+    ]
+    write(bootstrap, "odd", [(None, b"%d" % n) for n in range(len(answers) + 1)])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        is_over = threading.Event()
+
+        def serve() -> None:
+            for answer in [*answers, b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"]:
+                connection, _ = listener.accept()
+                with connection, contextlib.suppress(OSError):
+                    connection.recv(65536)
+                    connection.sendall(answer)
+            is_over.wait(20)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        said = endpoint(listener.getsockname()[1], "odd", timeout="2 seconds", disable_failures=20)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with sending(bootstrap, "oddly", endpoints={"e": said}) as gateway:
+            wait_for(lambda: gateway.progress.records >= 2, "what was an answer was one")
+            wait_for(lambda: len(log_of(bootstrap, "oddly-log")) >= len(answers), "each was an attempt")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40 * 1024
+        is_over.set()
+        thread.join()
+
+
 # --- kill -9
+
+
+@pytest.mark.parametrize("step", ["answered", "before", "added", "sent", "committed"])
+def test_killed_at_each_step_all_come_in_order_with_one_id(bootstrap: str, step: str) -> None:
+    """The process dies with an answer in its hand, or in the commit of what came of it."""
+    topic = f"step-{step}"
+    write(bootstrap, topic, [(None, b"%d" % n) for n in range(5)])
+    with Receiver() as receiver:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.integration.gateways.webhook_sender_worker",
+            bootstrap,
+            receiver.url,
+            topic,
+        ]
+        assert subprocess.run([*command, step], timeout=60).returncode == -signal.SIGKILL
+        worker = subprocess.Popen([*command, "never"])
+        try:
+            wait_for(lambda: set(receiver.bodies) == {b"%d" % n for n in range(5)}, "all came")
+        finally:
+            worker.terminate()
+            worker.wait()
+        assert list(dict.fromkeys(receiver.bodies)) == [b"%d" % n for n in range(5)]
+        assert len({(headers["webhook-id"], body) for headers, body in receiver.got}) == 5
 
 
 def test_killed_again_and_again_all_come_in_order_at_least_once(tmp_path: Path) -> None:

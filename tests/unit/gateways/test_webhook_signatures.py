@@ -272,12 +272,17 @@ def test_memory_against_a_list(steps: list[tuple[int, int]], most: int) -> None:
     assert set(gone) <= {identity("e", str(number)) for number, _ in steps}
 
 
-def test_memory_is_bounded_when_it_is_loaded() -> None:
-    memory = Memory(10)
-    memory.load({identity("e", str(n)): 1000 + n for n in range(100)}, 0)
-    assert len(memory) == 10
-    assert memory.knows(identity("e", "99"), 0)
-    assert len(memory.take_forgotten(1000)) == 90
+@pytest.mark.parametrize("most", [1, 10, 1_000, 20_000])
+def test_memory_is_bounded_at_any_size(most: int) -> None:
+    memory = Memory(most)
+    memory.load({identity("e", str(n)): 1000 + n for n in range(most + 90)}, 0)
+    assert len(memory) == most
+    assert memory.knows(identity("e", str(most + 89)), 0)
+    for number in range(most):
+        memory.remember([identity("f", str(number))], 10**9 + number, 0)
+        assert len(memory) == most
+    assert not memory.knows(identity("e", str(most + 89)), 0)
+    assert len(memory.take_forgotten(10**9)) == most + 90
 
 
 # --- secrets

@@ -46,6 +46,7 @@ _TURN_S: Final = 0.2
 _ENDS_WITHIN_S: Final = 1.0
 _LAG_EVERY_S: Final = 5.0
 _MOST_ENDPOINTS: Final = 1_000
+_MOST_TESTS: Final = 20  # at a time
 _MOST_LOG_WAITING: Final = 50_000
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
 _log = get_logger(__name__)
@@ -258,7 +259,7 @@ class _Endpoints:
             elif key in done:
                 continue
             elif request.do == "test":
-                if key not in self._testing:
+                if key not in self._testing and len(self._testing) < _MOST_TESTS:
                     self._testing[key] = self._courier(endpoint)
                     self._testing[key].ask(request)
             elif (courier := self._couriers.get(request.endpoint)) is not None:

@@ -18,7 +18,9 @@ from headrace.gateways.webhook_sender.endpoint import Endpoint, InvalidEndpoint,
 DEFAULT_TOPIC: Final = "webhooks"
 DEFAULT_LOG: Final = "webhooks-log"
 _MOST_REQUESTS: Final = 1_000
+_MOST_KEPT: Final = 10_000  # endpoints, and as many states: whoever may write to the topic fills no memory with them
 _LARGEST: Final = 64 * 1024
+_LONGEST_ID: Final = 200
 
 
 def endpoint_key(endpoint_id: str) -> str:
@@ -90,7 +92,7 @@ class Registry:
     def _register(self, endpoint_id: str, value: bytes | None) -> None:
         self.endpoints.pop(endpoint_id, None)
         self.refused.pop(endpoint_id, None)
-        if value is None:
+        if value is None or len(self.endpoints) + len(self.refused) >= _MOST_KEPT or len(endpoint_id) > _LONGEST_ID:
             return
         try:
             self.endpoints[endpoint_id] = read_endpoint(endpoint_id, _json_object(value), endpoint_id)
@@ -98,12 +100,13 @@ class Registry:
             self.refused[endpoint_id] = str(error)
 
     def _control(self, endpoint_id: str, value: bytes | None) -> None:
-        said = {} if value is None else _object_or_none(value) or {}
+        self.controls.pop(endpoint_id, None)
+        if value is None or len(self.controls) >= _MOST_KEPT or len(endpoint_id) > _LONGEST_ID:
+            return
+        said = _object_or_none(value) or {}
         resumed = said.get("resumed_ms")
         resumed_ms = resumed if isinstance(resumed, int) and not isinstance(resumed, bool) else 0
         self.controls[endpoint_id] = Control(said.get("paused") is True, resumed_ms)
-        if value is None:
-            del self.controls[endpoint_id]
 
     def _request(self, rest: str, value: bytes | None) -> None:
         endpoint_id, _, request_id = rest.partition("/")
