@@ -22,6 +22,8 @@ from headrace.protocol.errors import ErrorCode
 from headrace.records import Codec
 
 _SEQUENCE_MASK: Final = 2**31 - 1
+# What a killed gateway leaves open holds up readers of its topics, and others that share the memory, for as long.
+_TRANSACTION_MS: Final = 10_000
 _UNKNOWN_FOR_S: Final = 2.0  # a topic that is not there is not asked for again and again: others would wait
 _MOST_UNKNOWN: Final = 1_000
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -244,7 +246,8 @@ class Remembering:
         """Take over from whoever wrote under this name before."""
         self._cluster = cluster
         ensure_topic(cluster, self._memory.topic, partitions=1, configs={"cleanup.policy": "compact"})
-        self._sender = Sender(cluster, f"headrace-gateway-{self._name}", self._name, codec=self._codec)
+        owner = f"headrace-gateway-{self._name}"
+        self._sender = Sender(cluster, owner, self._name, codec=self._codec, timeout_ms=_TRANSACTION_MS)
         self._sender.begin()
 
     def write(self, lots: Sequence[Lot]) -> list[Outcome]:

@@ -66,4 +66,6 @@ endpoint = {
     "topic": topic, "url": url, "unsigned": True, "from": "start", "first_pause": "20 ms", "longest_pause": "50 ms",
 }  # fmt: skip
 given = {"endpoints": {"e": endpoint}, "allow_private": ["127.0.0.1"]}
-KIND.make(topic, with_defaults(KIND.keys, given), parse_bootstrap(bootstrap), threading.Event()).run()
+stopping = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+KIND.make(topic, with_defaults(KIND.keys, given), parse_bootstrap(bootstrap), stopping).run()

@@ -47,6 +47,8 @@ _ENDS_WITHIN_S: Final = 1.0
 _LAG_EVERY_S: Final = 5.0
 _MOST_ENDPOINTS: Final = 1_000
 _MOST_TESTS: Final = 20  # at a time
+# What a killed one leaves open holds up readers of the log, and others of other names, for as long.
+_TRANSACTION_MS: Final = 10_000
 _MOST_LOG_WAITING: Final = 50_000
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
 _log = get_logger(__name__)
@@ -170,7 +172,8 @@ class _Endpoints:
                 "segment.bytes": str(min(_SEGMENT_BYTES, settings.log_bytes)),
             },
         )
-        sender = Sender(cluster, f"headrace-webhook-sender-{settings.name}", settings.name)
+        owner = f"headrace-webhook-sender-{settings.name}"
+        sender = Sender(cluster, owner, settings.name, timeout_ms=_TRANSACTION_MS)
         sender.begin()
         if not self.commits:
             stored = read_committed(cluster, PLACES, lambda key: is_of(settings.name, key))
