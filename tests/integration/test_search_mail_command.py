@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -27,6 +28,8 @@ from tests.integration.waiting import wait_until
 from tests.servers.mailbox import Mailbox, free_port, mail_server
 
 GRIN = "\U0001f600"
+KILLS = int(os.environ.get("HEADRACE_KILLS", "3"))
+SEED = int(os.environ.get("HEADRACE_SEED", str(random.randrange(2**31))))
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +196,36 @@ def test_of_two_one_sends_and_the_other_takes_over(cluster: Cluster, tmp_path: P
                 assert second.wait(60) == 0
     ids = [mail["Message-ID"] for _, mail in mailbox.mails]
     assert len(ids) == len(set(ids)) == 3, "each once"
+
+
+def test_killed_at_any_instant_each_hit_is_told_once(cluster: Cluster, tmp_path: Path) -> None:
+    """While it gathers, makes digests, takes them into the outbox, sends them: what came twice has one Message-ID."""
+    print(f"HEADRACE_SEED={SEED}")
+    chosen, mailbox = random.Random(SEED), Mailbox()
+    with mail_server(mailbox) as port:
+        command = Command(cluster, "killed", port, tmp_path, most_hits=100)
+        offset = 0
+        for _ in range(KILLS):
+            known = len(mailbox.mails)
+            with command.running() as process:
+                for _ in range(chosen.randrange(1, 12)):
+                    write(cluster, "killed.hits", *(hit(chosen.choice(["ann", "bob"]), offset + n) for n in range(3)))
+                    offset += 3
+                wait_until(has(mailbox, known + 1), "it is at work")
+                write(cluster, "killed.hits", *(hit(chosen.choice(["ann", "bob"]), offset + n) for n in range(3)))
+                offset += 3
+                time.sleep(chosen.random() * 0.6)
+                process.kill()
+        with command.running():
+            wait_until(lambda: len(told(mailbox)) == offset, "every hit is told")
+    by_id: dict[str, str] = {}
+    for _, mail in mailbox.mails:
+        text = str(mail.get_body(("plain",)).get_content())
+        assert by_id.setdefault(mail["Message-ID"], text) == text, "the same words under the same id"
+    lines = [line for text in by_id.values() for line in text.splitlines() if " offset " in line]
+    assert len(lines) == len(set(lines)) == offset, "each hit is in one mail"
+
+
+def told(mailbox: Mailbox) -> set[str]:
+    texts = [str(mail.get_body(("plain",)).get_content()) for _, mail in list(mailbox.mails)]
+    return {line for text in texts for line in text.splitlines() if " offset " in line}

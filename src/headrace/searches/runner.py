@@ -125,6 +125,16 @@ class SearchRunner:
                 raise
 
 
+@dataclass(slots=True)
+class _Older:
+    """The older documents of one query, as they are read; some of a fetch may be left for the next turn."""
+
+    percolator: Percolator
+    reading: Iterator[list[ReadRecord]]
+    records: Sequence[ReadRecord] = ()
+    at: int = 0
+
+
 class _Work:
     """One run of a search, between taking over and the first error."""
 
@@ -139,7 +149,7 @@ class _Work:
         self._places = Places()
         self._documents: dict[int, int] = {}
         self._backfills: dict[str, Backfill] = {}
-        self._older: dict[str, tuple[Percolator, Iterator[list[ReadRecord]]]] = {}
+        self._older: dict[str, _Older] = {}
         self._entries: dict[TopicPartition, list[Entry]] = {}
         self._hits = self._bytes = 0
         self._uncommitted: Counter[str] = Counter()
@@ -280,25 +290,27 @@ class _Work:
         while self._backfills and time.monotonic() < end:
             query = next(iter(self._older if len(self._older) >= _MOST_OPEN else self._backfills))
             backfill = self._backfills[query]
-            percolator, reading = self._older.get(query) or self._open_older(backfill)
+            older = self._older.get(query) or self._open_older(backfill)
             parts = dict(backfill.parts)
-            records = next(reading, None)
-            if records is None:
-                self._drop_backfill(query)
-                return
-            for first in range(0, len(records), _TOGETHER):
-                some = records[first : first + _TOGETHER]
-                for read in self._hold(percolator, some, backfill.queries_offset, is_backfill=True):
-                    parts[read.partition.partition] = (read.record.offset + 1, parts[read.partition.partition][1])
-                    if self._is_full:
-                        self._backfills[query] = replace(backfill, parts=dict(parts))
-                        self.commit()
-                self._backfills[query] = replace(backfill, parts=dict(parts))
+            if older.at >= len(older.records):
+                records = next(older.reading, None)
+                if records is None:
+                    self._drop_backfill(query)
+                    return
+                older.records, older.at = records, 0
+            some = older.records[older.at : older.at + _TOGETHER]
+            older.at += len(some)
+            for read in self._hold(older.percolator, some, backfill.queries_offset, is_backfill=True):
+                parts[read.partition.partition] = (read.record.offset + 1, parts[read.partition.partition][1])
+                if self._is_full:
+                    self._backfills[query] = replace(backfill, parts=dict(parts))
+                    self.commit()
+            self._backfills[query] = replace(backfill, parts=dict(parts))
             # The next query has its turn, too; of many, those under way go first, since each holds what it has read.
             self._older[query] = self._older.pop(query)
             self._backfills[query] = self._backfills.pop(query)
 
-    def _open_older(self, backfill: Backfill) -> tuple[Percolator, Iterator[list[ReadRecord]]]:
+    def _open_older(self, backfill: Backfill) -> "_Older":
         known = self._catalog.percolator
         percolator = Percolator({self._settings.mapping: known.mappings[self._settings.mapping]})
         percolator.put(known.get(backfill.query))
@@ -312,8 +324,8 @@ class _Work:
         until = {where: span[1] for where, span in spans.items()}
         starts = {where: start for where, start in starts.items() if start < until[where]}
         reading = iter(read_records(self._cluster, starts, until=until, options=_AT_ONCE)) if starts else iter(())
-        self._older[backfill.query] = percolator, reading
-        return percolator, reading
+        self._older[backfill.query] = _Older(percolator, reading)
+        return self._older[backfill.query]
 
     def _hold(
         self, percolator: Percolator, records: Sequence[ReadRecord], queries_offset: int, *, is_backfill: bool
