@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from headrace.client.writer import NewRecord, Writer
 from headrace.connect.delivery import Sender
 from headrace.model import TopicPartition
 from headrace.percolation.stored import StoredQuery
+from headrace.searches import runner as runner_module
 from headrace.searches.hits import SearchHit, read_hit
 from headrace.searches.places import read_places
 from headrace.searches.runner import PLACES, SearchProgress, SearchRunner
@@ -279,3 +281,32 @@ def test_each_hit_once_however_often_it_is_killed(broker: Broker, cluster: Clust
     assert set(Counter((hit.query, hit.partition, hit.offset) for hit in found).values()) == {1}
     stored = WORDS[: 4 + min(KILLS, 4)]
     assert Counter(hit.query for hit in found) == {word: expected[word] for word in stored}
+
+
+def test_older_documents_are_read_in_portions_so_that_live_ones_go_on(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch of older documents holds tens of thousands: between two looks for live ones there are few hundred."""
+    run_until_idle(broker)
+    publish(cluster, [{"title": "bike"} for _ in range(4_000)])
+    run_until_idle(broker)
+    store(cluster, StoredQuery("q", "title:bike", also_match_last_us=3_600_000_000))
+    taken: list[int] = []
+    held, match_older = runner_module._Work._hold, runner_module._Work._match_older
+
+    def counted(work: Any, percolator: Any, records: Any, *given: Any, **named: Any) -> Any:
+        if named["is_backfill"]:
+            taken[-1] += len(records)
+        return held(work, percolator, records, *given, **named)
+
+    def in_turn(work: Any) -> None:
+        taken.append(0)
+        match_older(work)
+
+    monkeypatch.setattr(runner_module, "_SLICE_S", 0.0001)
+    monkeypatch.setattr(runner_module._Work, "_hold", counted)
+    monkeypatch.setattr(runner_module._Work, "_match_older", in_turn)
+    run_until_idle(broker)
+    assert 0 < max(taken) <= 512
+    assert len(hits(cluster)) == 4_000
+    assert {hit.is_backfill for hit in hits(cluster)} == {True}

@@ -48,7 +48,7 @@ _AT_ONCE: Final = FetchOptions(max_wait_ms=0, committed=True)
 _TOGETHER: Final = 512  # documents that are held against the queries in one go
 _MOST_HITS: Final = 5_000  # in a transaction, about
 _COMMIT_EVERY_S: Final = 1.0  # where there are no hits
-_SLICE_S: Final = 0.2  # for older documents, in a turn
+_SLICE_S: Final = 0.4  # for older documents, in a turn: live ones wait no longer
 _LOOK_EVERY_S: Final = 5.0  # for partitions that were added
 _MOST_PIECES: Final = 32
 _MOST_BYTES: Final = 16 * 1024 * 1024  # of hits in a transaction, about
