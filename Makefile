@@ -159,7 +159,7 @@ proto:          ## compile headrace.proto, of which a gateway of gRPC has its me
 
 requirements:   ## pin again from pyproject.toml, without touching what need not change
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --universal --python-version 3.11 \
-		pyproject.toml --extra spark --extra avro --extra postgres --extra mysql --extra redis --extra search --extra warehouse --extra dashboard --extra cep --extra percolation --extra oauth --extra forgetting --extra grpc --extra otel \
+		pyproject.toml --extra spark --extra avro --extra postgres --extra mysql --extra redis --extra search --extra warehouse --extra dashboard --extra cep --extra percolation --extra oauth --extra forgetting --extra grpc --extra otel --extra gateways --extra statsd \
 		--group dev --group docs requirements/build.in -o requirements/dev.txt
 
 clean:          ## remove what set-up and runs made
