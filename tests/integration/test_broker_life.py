@@ -150,6 +150,20 @@ def test_a_temporary_broker_leaves_nothing_behind() -> None:
         _ = broker.bootstrap_servers
 
 
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_only_what_is_gone_with_the_broker_and_need_not_be_durable_is_never_synced(
+    durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    for name in ("fsync", "fdatasync"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda fd, real=real: synced.append(fd) or real(fd))
+    with headrace.Broker(durability=durability) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("orders")
+        assert wire.produce("orders", BATCH) == (0, 0)
+    assert bool(synced) == (durability == "fsync")
+
+
 def test_the_command_line_prints_one_line_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
     command = start_command("--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0", "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

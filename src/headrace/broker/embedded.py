@@ -24,6 +24,7 @@ from headrace.broker.config import Address, BrokerConfig, parse_listeners
 from headrace.broker.errors import BrokerError
 from headrace.broker.server import BrokerServer
 from headrace.protocol.errors import ErrorCode
+from headrace.storage.filesystem import UnsyncedFileSystem
 
 
 class Broker:
@@ -54,7 +55,11 @@ class Broker:
             is_insecure,
         )
         self._starter = os.getpid()
-        self._host: _Thread | _Process = _Process(self._config) if own_process else _Thread(self._config)
+        self._host: _Thread | _Process = (
+            _Process(self._config)
+            if own_process
+            else _Thread(self._config, forgets=self._is_temporary and durability == "os")
+        )
         self._addresses: list[Address] = []
 
     def __repr__(self) -> str:
@@ -137,8 +142,10 @@ class Broker:
 class _Thread:
     """Runs a broker on an event loop in a thread."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, *, forgets: bool) -> None:
+        """`forgets` has nothing synced: the data goes with the broker, and nobody waits for the disk."""
         self._config = config
+        self._filesystem = UnsyncedFileSystem() if forgets else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: BrokerServer | None = None
@@ -162,7 +169,7 @@ class _Thread:
         return outcome[0]
 
     async def _serve(self, started: threading.Event, outcome: list[list[Address] | BaseException]) -> None:
-        self._server = server = BrokerServer(self._config)
+        self._server = server = BrokerServer(self._config, filesystem=self._filesystem)
         self._stopping = asyncio.Event()
         try:
             outcome.append(server.start())

@@ -150,8 +150,8 @@ async def _serve(config: BrokerConfig, *, until_eof: bool, as_json: bool) -> Non
     server = BrokerServer(config)
     loop.add_signal_handler(signal.SIGHUP, server.reload)
     addresses = [str(address) for address in server.start()]
-    # What the program itself consists of stays: looking for cycles in it held everybody up for 20 ms each time.
-    gc.collect()
+    # What the program itself consists of stays: looking for cycles in it held everybody up for 20 ms each time. Nor is
+    # it looked at now, for the few hundred objects that would go: the first client waits.
     gc.freeze()
     gc.set_threshold(*_COLLECTED)
     url = server.monitor.url if server.monitor else None

@@ -5,6 +5,7 @@ loop, does not wait for the broker's code to load.
 """
 
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -45,7 +46,13 @@ class CommandsByName(UserDict[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         if self.data[name] is _NOT_LOADED:
-            self.data[name] = getattr(importlib.import_module(f"headrace.cli.{_MODULES.get(name, name)}"), name)
+            # Code leaves no garbage as it is loaded: to look for some in it, again and again, took a fifth of the time.
+            gc.disable()
+            try:
+                self.data[name] = getattr(importlib.import_module(f"headrace.cli.{_MODULES.get(name, name)}"), name)
+            finally:
+                gc.freeze()
+                gc.enable()
         return self.data[name]
 
 

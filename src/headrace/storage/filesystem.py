@@ -235,6 +235,23 @@ class OsFileSystem:
         return unlock
 
 
+class _UnsyncedFile(OsFile):
+    __slots__ = ()
+
+    def sync(self) -> None:
+        """No crash leaves anybody who would read it."""
+
+
+class UnsyncedFileSystem(OsFileSystem):
+    """For a folder that goes with the process: to wait for the disk would be most of a short-lived broker's life."""
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        return _UnsyncedFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644))
+
+    def sync_directory(self, path: str) -> None:
+        pass
+
+
 # How many log files are open at once: no more than half of what the process may have, the rest is for connections.
 #
 # A data directory may hold more segments than the process may open files, so a segment's file is opened when it is
