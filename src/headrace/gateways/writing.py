@@ -159,7 +159,7 @@ class Appending:
                     line.end = end_of_batch(line.entries, line.start, self._limits.of(self._cluster, where.topic))
             try:
                 written = send(self._cluster, {where: self._batch(where) for where in self._lines})
-            except Refused:
+            except (Refused, UnknownTopic, UnknownPartition):
                 self._write_one_by_one()
             else:
                 for where, found in written.items():
@@ -173,6 +173,8 @@ class Appending:
         for where in list(self._lines):
             try:
                 self._advance(where, send(self._cluster, {where: self._batch(where)})[where].base_offset)
+            except (UnknownTopic, UnknownPartition) as gone:  # since these lots were given their places
+                self._refuse(where, gone)
             except Refused as refusal:
                 if refusal.code in _OF_THE_PRODUCER:
                     unknown.append(where)
@@ -217,12 +219,13 @@ class Appending:
         if line.start == len(line.entries):
             del self._lines[where]
 
-    def _refuse(self, where: TopicPartition, refusal: Refused) -> None:
+    def _refuse(self, where: TopicPartition, refusal: Refused | UnknownTopic | UnknownPartition) -> None:
         """Nothing of the batch was written: half of it may be taken, or else whose it is learns why not."""
         line = self._lines[where]
         count = line.end - line.start
         owners = {lot for lot, _ in line.owners[line.start : line.end]}
-        if count > 1 and (refusal.code in _TOO_LARGE or (refusal.code in _OF_A_RECORD and len(owners) > 1)):
+        code = refusal.code if isinstance(refusal, Refused) else None
+        if count > 1 and (code in _TOO_LARGE or (code in _OF_A_RECORD and len(owners) > 1)):
             line.end = line.start + count // 2
             return
         for lot in owners:

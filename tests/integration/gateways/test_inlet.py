@@ -131,6 +131,27 @@ def test_a_topic_that_was_made_again_is_written_to(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("is_remembering", [False, True])
+@pytest.mark.parametrize("is_made_again", [False, True], ids=["deleted", "with fewer partitions"])
+def test_a_topic_that_went_away_holds_up_no_other(broker: Broker, is_remembering: bool, is_made_again: bool) -> None:
+    make(broker.bootstrap_servers, "here")
+    make(broker.bootstrap_servers, "gone", partitions=4)
+    how = {"open_writing": lambda _: Remembering("test", "memory")} if is_remembering else {}
+    into = inlet(broker.bootstrap_servers, **how)
+    assert into.put("gone", [entry(b"x")], 3).result(WITHIN_S) == [Placed(3, 0)]
+    with Cluster(parse_bootstrap(broker.bootstrap_servers), ConnectionSettings()) as cluster:
+        delete_topics(cluster, ["gone"])
+    if is_made_again:
+        make(broker.bootstrap_servers, "gone")
+    refused = into.put("gone", [entry(b"x")], 3)
+    others = [into.put("here", [entry(b"%d" % number)]) for number in range(3)]
+    assert isinstance(refused.exception(WITHIN_S), UnknownPartition if is_made_again else UnknownTopic)
+    assert [each.result(WITHIN_S)[0].partition for each in others] == [0, 0, 0]
+    assert [*values(broker.bootstrap_servers, "here", committed=True).values()] == [b"0", b"1", b"2"]
+    assert into.progress.waiting == ""
+    into.close()
+
+
+@pytest.mark.parametrize("is_remembering", [False, True])
 def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing(
     tmp_path: Path, is_remembering: bool
 ) -> None:
