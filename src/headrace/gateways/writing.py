@@ -307,7 +307,8 @@ class Remembering:
         keys = {entry[0] for entries in kept.values() for entry in entries}
         found = read_committed(self._cluster, self._memory.topic, keys.__contains__) if keys else {}
         for number, entries in kept.items():
-            if all(key is not None and found.get(key) == value for key, value, _, _ in entries):
+            # What is forgotten on the way may have been remembered anew by another lot, and decides nothing.
+            if all(key is not None and found.get(key) == value for key, value, _, _ in entries if value is not None):
                 self._settled[number] = [Placed(0, UNKNOWN_OFFSET)] * len(lots[number].entries)
         self._doubtful = ()
 

@@ -105,12 +105,12 @@ class Events:
 
 
 @contextmanager
-def running(bootstrap: str, **values: Any) -> Iterator[Client]:
+def running(bootstrap: str, name: str = "web", **values: Any) -> Iterator[Client]:
     """A gateway in this process."""
     kind, stopping = kind_of("http"), threading.Event()
     section = with_defaults(kind.keys, {"kind": "http", "port": 0, **values})
-    check_section("web", section)
-    gateway: Any = kind.make("web", section, parse_bootstrap(bootstrap), stopping)
+    check_section(name, section)
+    gateway: Any = kind.make(name, section, parse_bootstrap(bootstrap), stopping)
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -127,13 +127,14 @@ def running(bootstrap: str, **values: Any) -> Iterator[Client]:
         if failed:
             raise failed[0]
         client = Client(gateway.url)
-        client.gateway = gateway  # type: ignore[attr-defined]
+        client.gateway, client.thread = gateway, thread  # type: ignore[attr-defined]
         yield client
     finally:
         stopping.set()
         thread.join(20)
         assert not thread.is_alive()
-    assert not failed
+    for error in failed:
+        raise error
 
 
 class GatewayProcess:

@@ -17,9 +17,12 @@ from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
+from headrace.connect.errors import TakenOver
+from headrace.gateways.http import idempotency
 from headrace.serving.access import add_token
 from headrace.serving.sessions import Role
 from tests.integration.gateways.http_gateway import Client, Events, running
+from tests.integration.gateways.running import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +201,61 @@ def test_a_request_with_an_idempotency_key_is_written_once(web: Client, broker: 
     assert {each.json["records"][0]["offset"] for each in answers if each.status == 200} == {0}
     assert [each[3] for each in read_all(broker, topic)] == [b"0", b"1", b"2", b'"once"']
     assert web.produce(topic, records, idempotency_key="x" * 300).status == 400
+
+
+def test_a_key_of_one_user_is_not_that_of_another(broker: str, topic: str, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    users = [{"authorization": f"Bearer {add_token(tokens, name, Role.ADMIN)}"} for name in ("shop", "bank")]
+    with running(broker, "users", tokens=str(tokens)) as web:
+        for _ in range(2):
+            assert [web.produce(topic, {"value": 1}, idempotency_key="1", **user).status for user in users] == [200, 200]
+    assert len(read_all(broker, topic)) == 2
+
+
+def test_a_key_is_of_all_that_is_written_and_not_of_the_body_alone(web: Client, broker: str, topic: str) -> None:
+    event = {"ce_specversion": "1.0", "ce_source": "/test", "ce_type": "test", "idempotency_key": "event"}
+    assert [web.ask("POST", f"/produce/{topic}", b"1", ce_id=each, **event).status for each in "aab"] == [200, 200, 422]
+    raw = [f"/produce/{topic}/raw?key={each}" for each in "aab"]
+    assert [web.ask("POST", each, b"1", idempotency_key="raw").status for each in raw] == [200, 200, 422]
+    assert len(read_all(broker, topic)) == 2
+
+
+def test_a_key_that_comes_again_after_its_time_is_remembered_anew(
+    broker: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s = 0
+    monkeypatch.setattr(idempotency.time, "time_ns", lambda real=time.time_ns: real() + passed_s * 10**9)
+
+    def ask(key: str) -> bool:
+        answer = web.produce(topic, {"value": key, "partition": 0}, idempotency_key=key)
+        assert answer.status == 200
+        return "idempotency-replayed" in answer.headers
+
+    with running(broker, "hourly", idempotency_hours=1) as web:
+        assert [ask(each) for each in ("first", "second", "first")] == [False, False, True]
+        passed_s = 3_601
+        assert [ask(each) for each in ("first", "third", "first")] == [False, False, True]
+        passed_s += 3_601
+        assert not ask("fourth")
+    kept: dict[str, list[bool]] = {}
+    for _, _, key, value, _, _ in read_all(broker, idempotency.MEMORY):
+        _, of_topic, _, name = json.loads(key or b"")
+        if of_topic == topic:
+            kept.setdefault(name, []).append(value is not None)
+    # Each is kept, and kept again with its place; whoever wrote it anew has not forgotten it by that.
+    once = [True, True]
+    assert kept == {"first": [*once, *once, False], "second": [*once, False], "third": [*once, False], "fourth": once}
+
+
+def test_of_two_gateways_of_one_name_the_earlier_ends(broker: str, topic: str) -> None:
+    with pytest.raises(TakenOver), running(broker, "one") as earlier:
+        assert earlier.produce(topic, {"value": 1}, idempotency_key="1").status == 200
+        with running(broker, "one") as later:
+            assert later.produce(topic, {"value": 1}, idempotency_key="1").headers["idempotency-replayed"] == "true"
+            assert earlier.produce(topic, {"value": 2}, idempotency_key="2").status == 503
+            wait_for(lambda: not earlier.thread.is_alive(), "the end of the earlier")  # type: ignore[attr-defined]
+            assert later.produce(topic, {"value": 2}, idempotency_key="2").status == 200
+    assert [each[3] for each in read_all(broker, topic)] == [b"1", b"2"]
 
 
 # --- CloudEvents

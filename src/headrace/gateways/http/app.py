@@ -124,6 +124,10 @@ class Service:
             self.progress.more["consumers"] = len(self._rest.consumers)
             self.progress.more["followed"] = self.feeds.topics
 
+    @property
+    def failure(self) -> HeadraceError | None:
+        return self._idempotency.failure
+
     def end_streams(self) -> None:
         self._changes.end_streams()
         self.feeds.end_streams()
@@ -161,12 +165,9 @@ class Service:
                 )
             ]
             is_batch = False
-            # Two requests are the same if what stands in the address is, too.
-            signed = request.scope["query_string"] + b"\n" + body
         else:
             Asked(request, ())
-            signed = await read_body(request, self.settings.body_bytes)
-            given, is_batch = self._read(request, signed)
+            given, is_batch = self._read(request, await read_body(request, self.settings.body_bytes))
         self.progress.received += len(given)
         key = request.headers.get(idempotency.HEADER)
         if key is not None and self.settings.idempotency_s:
@@ -175,7 +176,9 @@ class Service:
         if key is None or not self.settings.idempotency_s or not given:
             outcomes, is_replayed = await self.producing.write(topic, given), False
         else:
-            outcomes, is_replayed = await self._idempotency.write(key, topic, given, signed)
+            session = session_of(request)
+            user = session.user if session else ""
+            outcomes, is_replayed = await self._idempotency.write(key, user, topic, given)
         answer, status = shown(outcomes, is_batch=is_batch)
         self.progress.refused += sum(isinstance(each, HeadraceError) for each in outcomes)
         return json_answer(

@@ -1,8 +1,8 @@
 """Requests that carry an Idempotency-Key: the second of one key is answered as the first one was, and writes nothing.
 
 A key is remembered in a compacted topic, in one transaction with the records; where they are is added to it afterwards.
-What always holds: of two requests of one key the records of one are written, whatever dies in between; another body
-under a known key is refused; and keys are forgotten after a while, so that what is remembered has an upper bound.
+What always holds: of two requests of one key the records of one are written, whatever dies in between; other records
+under a known key are refused; and keys are forgotten after a while, so that what is remembered has an upper bound.
 """
 
 import asyncio
@@ -66,15 +66,21 @@ class Idempotency:
     _inlet: Inlet | None = None
     _under_way: set[str] = field(default_factory=set)
 
+    @property
+    def failure(self) -> HeadraceError | None:
+        """Why no more is written under a key: another gateway has begun under this name."""
+        return self._inlet.failure if self._inlet is not None else None
+
     def close(self, timeout_s: float) -> None:
         if self._inlet is not None:
             self._inlet.close(timeout_s)
 
-    async def write(self, key: str, topic: str, given: Sequence[Given], body: bytes) -> tuple[list[Outcome], bool]:
-        """What became of the records, and whether that was known already."""
+    async def write(self, key: str, user: str, topic: str, given: Sequence[Given]) -> tuple[list[Outcome], bool]:
+        """What became of the records, and whether that was known already; a key of one user is not that of another."""
         check_key(key)
         inlet, known = await self._load()
-        name, digest = _name(self.name, topic, key), sha256(body).hexdigest()
+        # Of the records and not of the body: attributes of an event may stand in headers, a key in the address.
+        name, digest = _name(self.name, topic, user, key), sha256(repr(list(given)).encode()).hexdigest()
         now_ms = time.time_ns() // 1_000_000
         before = known.get(name)
         if before is not None and before.at_ms + self.keep_ms > now_ms:
@@ -91,10 +97,10 @@ class Idempotency:
                 "records of several partitions cannot have an Idempotency-Key together: send a request for each"
             )
         made = _Known(digest, now_ms, None)
-        lot = lots[0][0]._replace(kept=[_entry(name, made), *self._forgotten(known, now_ms)])
         loop = asyncio.get_running_loop()
         until = loop.time() + self.producing.settings.timeout_s
         self._under_way.add(name)
+        lot = lots[0][0]._replace(kept=[_entry(name, made), *self._forgotten(known, now_ms)])
         try:
             future = await self.producing.offer(inlet, lot, until)
         except HeadraceError as error:
@@ -108,7 +114,9 @@ class Idempotency:
         self._under_way.discard(name)
         if done.exception() is None:
             made.placed = [list(each) for each in done.result()]
-            self.loaded.result()[name] = made
+            known = self.loaded.result()
+            known.pop(name, None)  # of an earlier time: it belongs behind those that came since
+            known[name] = made
             self.progress.records += len(made.placed)
             if all(offset >= 0 for _, offset in made.placed):
                 self._remember_places(topic, name, made)
@@ -127,7 +135,8 @@ class Idempotency:
         for name, each in known.items():  # in the order of their times
             if each.at_ms + self.keep_ms > now_ms or len(expired) == _FORGET_AT_ONCE:
                 break
-            expired.append(name)
+            if name not in self._under_way:  # it is being written anew: this would take that away
+                expired.append(name)
         for name in expired:
             del known[name]
         return [(name.encode(), None, now_ms, ()) for name in expired]
@@ -172,8 +181,8 @@ def check_key(key: str) -> None:
         raise InvalidRequest(f"an Idempotency-Key has 1 to {_LONGEST} printable characters")
 
 
-def _name(gateway: str, topic: str, key: str) -> str:
-    return json.dumps([gateway, topic, key], ensure_ascii=True, separators=(",", ":"))
+def _name(gateway: str, topic: str, user: str, key: str) -> str:
+    return json.dumps([gateway, topic, user, key], ensure_ascii=True, separators=(",", ":"))
 
 
 def _is_of(gateway: str, key: bytes) -> bool:

@@ -81,6 +81,8 @@ class HttpGateway:
                 while not self.stopping.wait(_LOOK_S):
                     if not server.is_serving:
                         raise GatewayError(f"the server at {self.url} has ended by itself: see its log")
+                    if service.failure is not None:
+                        raise service.failure
                 service.end_streams()
         finally:
             inlet.close(_LAST_S)
