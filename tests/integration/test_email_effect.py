@@ -1,5 +1,6 @@
 """Mails as side effects, to a real SMTP server: over TLS of each kind, with a login, refused, away, and kill -9."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -50,6 +51,32 @@ def test_a_record_is_a_mail() -> None:
     assert len({mail["Message-ID"] for mail in (first, second, third)}) == 3, "another subject is another mail"
     assert all(mail["Bcc"] is None for mail in (first, second, third))
     assert third["Subject"].startswith("two  Bcc: 7@example.org")
+
+
+@pytest.mark.parametrize("column", ["subject", "reply", "own"])
+def test_what_a_record_holds_is_no_header_of_its_own(column: str) -> None:
+    evil = "=?utf-8?q?Hello=0D=0ABcc=3A_eve=40example=2Eorg=0D=0A=0D=0AAnother_text?="
+    mailbox = Mailbox()
+    with mail_server(mailbox) as port:
+        send = sending(port, subject="{subject}", headers={"Reply-To": "{reply}", "X-Own": "{own}"})
+        record = {**RECORD, "subject": "Order", "reply": "help@example.org", "own": "x"}
+        send(record, "key-1")
+        send({**record, column: evil}, "key-2")
+        send({**record, column: f"a@b.c{evil}"}, "key-3")
+    for (_, sent), (_, other) in zip(mailbox.mails[:2], mailbox.mails[1:], strict=True):
+        assert sent.keys() == other.keys()
+        assert other.get_content() == "Dear Ann <b>, {thanks}.\r\n"
+
+
+def test_a_header_that_cannot_be_written_refuses_its_record_and_not_the_server() -> None:
+    mailbox = Mailbox()
+    with mail_server(mailbox) as port:
+        send = sending(port, headers={"Reply-To": "{name}"})
+        for name in ("group: a@b;", "é@example.org", "<", "[", "x" * 1000 + "@[" + "y" * 1000, "a@b." + "=?" * 99):
+            with contextlib.suppress(Refused):
+                send({**RECORD, "name": name}, "key")
+        send({**RECORD, "name": "help@example.org"}, "last")
+    assert mailbox.mails[-1][1]["Reply-To"] == "help@example.org"
 
 
 def test_a_mail_has_one_id_however_often_it_is_sent() -> None:

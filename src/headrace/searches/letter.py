@@ -12,6 +12,7 @@ from itertools import groupby
 
 from headrace.searches.digests import Digest, Shown
 from headrace.searches.hits import Piece
+from headrace.stores.mail.sender import header_text
 
 
 def letter(digest: Digest, name: str, sender: str, to: str) -> EmailMessage:
@@ -30,7 +31,7 @@ def letter(digest: Digest, name: str, sender: str, to: str) -> EmailMessage:
 
 def _queries(digest: Digest) -> str:
     names = sorted({hit.query for hit in digest.hits})
-    shown = ", ".join("".join(each if each.isprintable() else " " for each in name) for name in names[:3])
+    shown = ", ".join(header_text(name) for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 

@@ -208,7 +208,10 @@ def test_a_key_of_one_user_is_not_that_of_another(broker: str, topic: str, tmp_p
     users = [{"authorization": f"Bearer {add_token(tokens, name, Role.ADMIN)}"} for name in ("shop", "bank")]
     with running(broker, "users", tokens=str(tokens)) as web:
         for _ in range(2):
-            assert [web.produce(topic, {"value": 1}, idempotency_key="1", **user).status for user in users] == [200, 200]
+            assert [web.produce(topic, {"value": 1}, idempotency_key="1", **user).status for user in users] == [
+                200,
+                200,
+            ]
     assert len(read_all(broker, topic)) == 2
 
 

@@ -2,7 +2,7 @@
 
 What always holds: it returns when the server has answered that it took the mail. What is then lost is lost by the
 server; and if the connection ends before that answer, nobody knows, so that a mail may come twice with one Message-ID.
-No error has the password, or what a mail says.
+A mail that cannot be written is refused before a server sees any of it. No error has the password, or what a mail says.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ from headrace.stores.mail.server import MailFailed, MailServer
 
 _LASTING: Final = range(500, 600)
 _LONGEST: Final = 320  # of an address
+# What Python's own writer of mails raises for headers that it cannot write, of which it does not say which there are.
+UNWRITABLE: Final = (ValueError, LookupError, TypeError, AttributeError, MessageError)
 
 
 class MailRefused(HeadraceError):
@@ -39,6 +41,11 @@ def check_address(text: str, what: str) -> str:
     return text
 
 
+def header_text(text: str) -> str:
+    """A text that stands in a header as it is: one line, without what would be decoded, to line ends and headers too."""
+    return "".join(each if each.isprintable() else " " for each in text).replace("=?", "= ?")
+
+
 def hand_in(server: MailServer, message: EmailMessage, sender: str, to: Sequence[str]) -> None:
     """One mail over one connection; raises `MailFailed`, of which `MailAway` is one, or `MailRefused`."""
     connection = server.connect()
@@ -50,6 +57,8 @@ def hand_in(server: MailServer, message: EmailMessage, sender: str, to: Sequence
         raise _failure(server, [error.smtp_code], "does not take the mail") from None
     except smtplib.SMTPNotSupportedError:
         raise MailRefused(f"{server.host} does not take addresses with such letters") from None
+    except UNWRITABLE as error:
+        raise MailRefused(f"the mail cannot be written ({type(error).__name__})") from None
     except (OSError, smtplib.SMTPException) as error:
         raise MailFailed(f"{server.host} did not answer to the end ({type(error).__name__})") from None
     finally:

@@ -19,7 +19,14 @@ from typing import Any, Final, TypeAlias
 
 from headrace.pipelines.sink.effects.delivery import Refused
 from headrace.stores.errors import SinkMisconfigured
-from headrace.stores.mail.sender import InvalidAddress, MailRefused, check_address, hand_in
+from headrace.stores.mail.sender import (
+    UNWRITABLE,
+    InvalidAddress,
+    MailRefused,
+    check_address,
+    hand_in,
+    header_text,
+)
 from headrace.stores.mail.server import InvalidMailServer, MailServer, mail_server
 
 Record: TypeAlias = Mapping[str, Any]
@@ -55,15 +62,21 @@ class Email:
     def message(self, record: Record, key: str, now: datetime) -> tuple[EmailMessage, list[str]]:
         """The mail of a record, and whom it goes to; raises `Refused` for a record that makes none."""
         to = _addresses(_filled(self.to, record, str))
+        headers = {
+            "From": self.sender,
+            "To": ", ".join(to),
+            "Subject": header_text(str(_filled(self.subject, record, str))),
+            "Date": format_datetime(now),
+            "Message-ID": f"<{self._identity(key)}@{self.sender.rpartition('@')[2]}>",
+            "Auto-Submitted": "auto-generated",
+            **{name: header_text(str(_filled(part, record, str))) for name, part in self.headers.items()},
+        }
         made = EmailMessage()
-        made["From"] = self.sender
-        made["To"] = ", ".join(to)
-        made["Subject"] = _line(_filled(self.subject, record, str))
-        made["Date"] = format_datetime(now)
-        made["Message-ID"] = f"<{self._identity(key)}@{self.sender.rpartition('@')[2]}>"
-        made["Auto-Submitted"] = "auto-generated"
-        for name, part in self.headers.items():
-            made[name] = _line(_filled(part, record, str))
+        for name, text in headers.items():
+            try:
+                made[name] = text
+            except UNWRITABLE as error:
+                raise Refused(f"the record has no text for {name} ({type(error).__name__})") from None
         made.set_content(_clean(_filled(self.text, record, str)))
         if self.html is not None:
             made.add_alternative(_clean(_filled(self.html, record, html.escape)), subtype="html")
@@ -138,10 +151,6 @@ def _addresses(said: Any) -> list[str]:
     if not found:
         raise Refused("the record has no address for its mail")
     return found
-
-
-def _line(text: Any) -> str:
-    return "".join(each if each.isprintable() else " " for each in str(text))
 
 
 def _clean(text: Any) -> str:
