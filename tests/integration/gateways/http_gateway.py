@@ -127,7 +127,7 @@ def running(bootstrap: str, name: str = "web", **values: Any) -> Iterator[Client
         if failed:
             raise failed[0]
         client = Client(gateway.url)
-        client.gateway, client.thread = gateway, thread  # type: ignore[attr-defined]
+        client.gateway, client.thread, client.failed = gateway, thread, failed  # type: ignore[attr-defined]
         yield client
     finally:
         stopping.set()

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.client.address import parse_bootstrap
 from headrace.client.cluster import Cluster
 from headrace.client.errors import UnknownTopic
+from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
 from headrace.gateways.gateway import Gateway, GatewayKind
@@ -56,14 +57,15 @@ def started(kind: str, name: str, bootstrap: str, *options: str) -> "subprocess.
 
 
 def written(bootstrap: str, topic: str) -> list[Record]:
-    """All records of a topic, partition by partition in their order."""
+    """All records of a topic that count, partition by partition in their order."""
     with Cluster(parse_bootstrap(bootstrap)) as cluster:
         try:
             held = bounds(cluster, cluster.partitions(topic))
         except UnknownTopic:
             return []
         starts = {where: bound.start for where, bound in held.items() if bound.end > bound.start}
-        found = read_records(cluster, starts, until={where: held[where].end for where in starts})
+        until = {where: held[where].end for where in starts}
+        found = read_records(cluster, starts, until=until, options=FetchOptions(committed=True))
         return [record for read in found for _, record in read]
 
 

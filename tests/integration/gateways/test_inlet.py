@@ -195,10 +195,9 @@ def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing(
 
 def test_whoever_begins_under_the_same_name_ends_the_one_before(broker: Broker) -> None:
     make(broker.bootstrap_servers, "t")
-    first, second = (
-        inlet(broker.bootstrap_servers, open_writing=lambda _: Remembering("same", "memory")) for _ in range(2)
-    )
+    first = inlet(broker.bootstrap_servers, open_writing=lambda _: Remembering("same", "memory"))
     first.put("t", [entry(b"1")]).result(WITHIN_S)
+    second = inlet(broker.bootstrap_servers, open_writing=lambda _: Remembering("same", "memory"))
     second.put("t", [entry(b"2")]).result(WITHIN_S)
     assert isinstance(first.put("t", [entry(b"3")]).exception(WITHIN_S), TakenOver)
     with pytest.raises(TakenOver):

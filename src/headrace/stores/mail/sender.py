@@ -42,7 +42,7 @@ def check_address(text: str, what: str) -> str:
 
 
 def header_text(text: str) -> str:
-    """A text that stands in a header as it is: one line, without what would be decoded, to line ends and headers too."""
+    """A text that stands in a header as it is: one line, without what would be decoded, and be several lines then."""
     return "".join(each if each.isprintable() else " " for each in text).replace("=?", "= ?")
 
 
