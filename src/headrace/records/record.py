@@ -56,6 +56,11 @@ class Header(NamedTuple):
     key: str
     value: bytes | None
 
+    @property
+    def name(self) -> str:
+        """The key for what holds text alone: what is no UTF-8 in it is replaced."""
+        return self.key if self.key.isascii() else self.key.encode(errors=_NAME_ERRORS).decode(errors="replace")
+
 
 class Record(NamedTuple):
     offset: int

@@ -16,13 +16,15 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import create_topic
+from headrace.client.admin import create_topic, delete_topics
 from headrace.client.cluster import Cluster
 from headrace.gateways.grpc import wire
 from headrace.gateways.grpc.kind import KIND
 from headrace.gateways.grpc.server import GrpcGateway
+from headrace.records import Header
 from headrace.serving.access import add_token
 from headrace.serving.sessions import Role
+from headrace.testing.contracts.gateway import write_topic
 from tests.certificates import make_authority, make_certificate
 from tests.integration.gateways.running import checked, running, values_of, wait_for
 from tests.ports import free_port
@@ -120,6 +122,45 @@ def test_produce_and_consume(bootstrap: str, stubs: Any) -> None:
         assert topics["plain"] == 3
         held = stub.DescribeTopic(pb.DescribeTopicRequest(topic="plain"), timeout=30).partitions
         assert sum(each.end - each.start for each in held) == 4
+
+
+def test_a_header_whose_name_is_no_text_holds_nobody_up(bootstrap: str, stubs: Any) -> None:
+    pb, _ = stubs
+    write_topic(bootstrap, "odd", [b"odd"], [Header("a\udcff", b"held")])
+    with running(KIND, bootstrap, port=0) as gateway, channel_to(gateway) as channel:
+        stub = stubs[1](channel)
+        (said,) = stub.Consume(pb.ConsumeRequest(topic="odd", reset=pb.RESET_EARLIEST, limit=1), timeout=30)
+        assert [(each.key, each.value) for each in said.records[0].headers] == [("a\ufffd", b"held")]
+
+
+def test_a_call_does_not_go_on_in_another_topic_of_the_same_name(bootstrap: str, stubs: Any) -> None:
+    pb, _ = stubs
+    write_topic(bootstrap, "again", [b"%d" % number for number in range(5)])
+    with running(KIND, bootstrap, port=0) as gateway, channel_to(gateway) as channel:
+        call = stubs[1](channel).Consume(pb.ConsumeRequest(topic="again", reset=pb.RESET_EARLIEST), timeout=30)
+        assert len(next(call).records) == 5
+        with Cluster(parse_bootstrap(bootstrap)) as cluster:
+            delete_topics(cluster, ["again"])
+            create_topic(cluster, "again", partitions=1)
+        write_topic(bootstrap, "again", [b"new %d" % number for number in range(20)])
+        code, sentence = failure(lambda **_: call)
+    assert code is Status.ABORTED
+    assert "deleted and made again" in sentence
+
+
+def test_a_record_that_is_too_large_for_a_message_is_named(bootstrap: str, stubs: Any) -> None:
+    pb, _ = stubs
+    make(bootstrap, "large", **{"max.message.bytes": "3000000"})
+    write_topic(bootstrap, "large", [b"first", bytes(2 * 1024 * 1024), b"last"])
+    with running(KIND, bootstrap, port=0, max_message=1) as gateway, channel_to(gateway) as channel:
+        stub = stubs[1](channel)
+        call = stub.Consume(pb.ConsumeRequest(topic="large", reset=pb.RESET_EARLIEST), timeout=30)
+        assert [record.value for record in next(call).records] == [b"first"]
+        code, sentence = failure(lambda **_: call)
+        assert code is Status.RESOURCE_EXHAUSTED
+        assert "offset 1 of large-0" in sentence
+        (said,) = stub.Consume(pb.ConsumeRequest(topic="large", offsets={0: 2}, limit=1), timeout=30)
+        assert [record.value for record in said.records] == [b"last"]
 
 
 def test_places_to_begin_and_to_end(bootstrap: str, stubs: Any) -> None:

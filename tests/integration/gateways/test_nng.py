@@ -9,6 +9,7 @@ import pytest
 
 from headrace.broker.embedded import Broker
 from headrace.client.address import parse_bootstrap
+from headrace.client.admin import add_partitions, create_topic, delete_topics
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.client.writer import NewRecord, Writer
@@ -206,6 +207,30 @@ def test_a_survey_of_a_topic_answers_the_latest_value(tmp_path):
             until(lambda: prices.gateway.progress.records == 3, "it counts its answers")
 
 
+def test_a_survey_of_a_topic_that_is_made_again_and_grows(tmp_path):
+    contract = TestRespondent()
+    with Broker(tmp_path / "broker") as broker, Surveyor(listen=f"ipc://{tmp_path}/s") as surveyor:
+
+        def answered(key):
+            return [message.value for message in surveyor.ask(key, deadline=0.5, most=1)]
+
+        write_topic(broker.bootstrap_servers, "prices", [])
+        put(broker, "prices", [(b"tea", b"3"), (b"gone", b"1")])
+        with contract.running(broker.bootstrap_servers, contract.over("prices", tmp_path)):
+            until(lambda: answered(b"gone") == [b"1"], "it has read all")
+            with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+                delete_topics(cluster, ["prices"])
+                create_topic(cluster, "prices", partitions=1)
+            put(broker, "prices", [(b"tea", b"4"), *((b"%d" % number, b"new") for number in range(20))])
+            until(lambda: answered(b"tea") == [b"4"] and not answered(b"gone"), "it has read the one that is there now")
+            with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+                add_partitions(cluster, "prices", 4)
+            put(broker, "prices", [(b"%d" % number, b"newer") for number in range(20)])
+            until(
+                lambda: all(answered(b"%d" % number) == [b"newer"] for number in range(20)), "it reads all partitions"
+            )
+
+
 class TestRespondent(OutwardGatewayContract):
     kind = "nng"
 
@@ -219,6 +244,8 @@ class TestRespondent(OutwardGatewayContract):
 
     # What comes is asked for: see above.
     test_what_is_in_the_topic_comes = None
+    test_a_record_that_cannot_be_sent_holds_up_no_other = None
+    test_of_a_topic_that_is_made_again_all_comes = None
     test_it_goes_on_where_it_was = None
     test_a_broker_that_goes_and_comes_back = None
 

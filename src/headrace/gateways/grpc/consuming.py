@@ -64,13 +64,15 @@ class Reading:
         """Find out where it starts; raises `CallFailed` or a `ClientError`."""
         with self._lock:
             request, committed = self._request, not self._request.uncommitted
+            ids = {request.topic: self._cluster.topic(request.topic).id_text}
             partitions = self._cluster.partitions(request.topic, list(request.partitions))
             held = bounds(self._cluster, partitions, committed=committed)
             starts = self._starts(partitions, held, committed=committed)
             until = {where: held[where].end for where in partitions} if request.until_end else None
             self._lists = read_records(
-                self._cluster, starts, until=until, options=fetch_options(committed=committed), reached=self._reached
-            )
+                self._cluster, starts, until=until, options=fetch_options(committed=committed), ids=ids,
+                reached=self._reached,
+            )  # fmt: skip
 
     def _starts(
         self, partitions: Sequence[TopicPartition], held: dict[TopicPartition, Bounds], *, committed: bool
@@ -148,7 +150,7 @@ def record_message(read: ReadRecord) -> Any:
     if record.value is not None:
         made.value = bytes(record.value)
     for header in record.headers:
-        kept = made.headers.add(key=header.key)
+        kept = made.headers.add(key=header.name)
         if header.value is not None:
             kept.value = bytes(header.value)
     return made

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from headrace.client.errors import ClientError, OffsetOutOfRange, Refused, UnknownPartition, UnknownTopic
+from headrace.client.errors import ClientError, OffsetOutOfRange, Refused, TopicReplaced, UnknownPartition, UnknownTopic
 from headrace.errors import HeadraceError
 from headrace.gateways.inlet import Dropped, Overloaded, Stopped
 from headrace.gateways.writing import Uncertain
@@ -66,6 +66,8 @@ def code_of(error: HeadraceError) -> Code:
             return Code.INVALID_ARGUMENT
         case OffsetOutOfRange():
             return Code.OUT_OF_RANGE
+        case TopicReplaced():
+            return Code.ABORTED
         case Refused() if error.code in _DENIED:
             return Code.PERMISSION_DENIED
         case Refused() if error.code in _INVALID:

@@ -172,8 +172,7 @@ class Service:
                 while not reading.is_over:
                     found = await self._in_thread(reading.poll)
                     for response in reading.responses(found, self._settings.message_bytes):
-                        await context.write(response)
-                        self._sent(len(response.records))
+                        await self._hand_on(context, response, response.records)
             finally:
                 await asyncio.shield(self._in_thread(reading.close))
 
@@ -202,17 +201,25 @@ class Service:
                     while not taking.done() or sharing.undone:
                         turn = partial(sharing.turn, self._settings.message_bytes)
                         for response in await self._in_thread(turn):
-                            await context.write(response)
-                            self._sent(len(response.records.records))
+                            await self._hand_on(context, response, response.records.records)
                     taking.result()
                 finally:
                     taking.cancel()
             finally:
                 await asyncio.shield(self._in_thread(sharing.close))
 
-    def _sent(self, records: int) -> None:
+    async def _hand_on(self, context: Any, response: Any, records: Sequence[Any]) -> None:
+        limit = self._settings.message_bytes
+        if len(records) == 1 and (size := response.ByteSize()) > limit:  # or else it was cut to fit
+            first = records[0]
+            raise CallFailed(
+                Code.RESOURCE_EXHAUSTED,
+                f"the record at offset {first.offset} of {first.topic}-{first.partition} makes a message of {size} "
+                f"bytes and max_message allows {limit}: raise it, or go on behind that record",
+            )
+        await context.write(response)
         more = self._progress.more
-        more["consumed"] = more.get("consumed", 0) + records
+        more["consumed"] = more.get("consumed", 0) + len(records)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, function)

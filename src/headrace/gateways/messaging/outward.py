@@ -18,8 +18,8 @@ from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.client.coordinators import Coordinators
-from headrace.client.errors import OffsetOutOfRange, Refused, TopicGrown, TopicReplaced
-from headrace.client.fetch import FetchOptions
+from headrace.client.errors import OffsetOutOfRange, Refused, TopicGrown
+from headrace.client.fetch import FetchOptions, is_known_as
 from headrace.client.groups import committed_offsets
 from headrace.client.offsets import bounds
 from headrace.client.reader import ReadRecord, read_records
@@ -28,11 +28,12 @@ from headrace.connect.errors import TakenOver
 from headrace.connect.keep_running import KeepRunning
 from headrace.delivery.headers import ORIGIN
 from headrace.errors import HeadraceError
+from headrace.gateways.bad_input import BadInput
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.gateway import Overload, Progress
 from headrace.gateways.messaging.forms import Form, Frame
 from headrace.gateways.messaging.inward import GatewayWire
-from headrace.gateways.messaging.message import Headers, encode, new_session, topic_prefix
+from headrace.gateways.messaging.message import Headers, InvalidMessage, encode, new_session, topic_prefix
 from headrace.gateways.messaging.settings import PUB, SocketSettings
 from headrace.gateways.messaging.unacknowledged import Unacknowledged
 from headrace.model import TopicPartition
@@ -72,6 +73,7 @@ class Outgoing:
         self.source = settings.topic
         self.target = settings.end
         self.progress = Progress()
+        self._bad = BadInput(settings.name, self.progress)
         self._settings = settings
         self._bootstrap = bootstrap
         self._stopping = stopping
@@ -88,6 +90,7 @@ class Outgoing:
         self._next: dict[TopicPartition, int] = {}  # behind what was handed over in this run
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at = self._looked_at = 0.0
+        self._topic_id = ""  # that positions belong to
 
     def run(self) -> None:
         self._wire = self._open_wire()
@@ -117,7 +120,7 @@ class Outgoing:
             self._transaction: Transaction = self._transactions.begin(group_of(self.name), _TRANSACTION_MS)
             try:
                 self._read(self._starts())
-            except (TopicReplaced, OffsetOutOfRange):
+            except OffsetOutOfRange:
                 self._forget()
                 raise
             if self._stopping.is_set():
@@ -133,11 +136,17 @@ class Outgoing:
 
     def _starts(self) -> dict[TopicPartition, int]:
         """Where to go on: where this run is, where an earlier one was, or where the first of all begins."""
+        topic = self._cluster.topic(self._settings.topic, refresh=True)
+        is_another = bool(self._topic_id) and not is_known_as(topic, self._topic_id)
+        self._topic_id = topic.id_text
         partitions = self._cluster.partitions(self._settings.topic)
         held = bounds(self._cluster, partitions, committed=True)
         stored = committed_offsets(Coordinators(self._cluster), group_of(self.name))
+        if is_another:  # what may have been committed since it was made is of the one before
+            self._forget()
+            stored = {}
         known = {where: found.offset for where, found in stored.items()} | self._next
-        is_first = not known
+        is_first = not known and not is_another
         starts: dict[TopicPartition, int] = {}
         for where in partitions:
             bound = held[where]
@@ -153,7 +162,8 @@ class Outgoing:
 
     def _read(self, starts: dict[TopicPartition, int]) -> None:
         reached: dict[TopicPartition, int] = {}
-        for records in read_records(self._cluster, starts, options=_FETCH, reached=reached):
+        ids = {self._settings.topic: self._topic_id}
+        for records in read_records(self._cluster, starts, options=_FETCH, ids=ids, reached=reached):
             self.progress.waiting = self.progress.problem = ""
             for record in records:
                 if not self._send(record):
@@ -170,7 +180,12 @@ class Outgoing:
         """Hand a record over, as soon as there is room; false if it is time to stop before."""
         where, record = read
         number = self._number
-        frame = self._frame(read, number)
+        try:
+            frame = self._frame(read, number)
+        except InvalidMessage as error:  # whoever wrote it must not hold up all that is behind it
+            self._bad.refuse(str(error), f"{where} at offset {record.offset}")
+            self._leave_out(read)
+            return True
         while self._acks is not None and (
             len(self._unacknowledged) >= self._settings.high_water_mark
             or self._unacknowledged.size_bytes >= _HELD_BYTES
@@ -183,10 +198,7 @@ class Outgoing:
         while not self._wire.try_send(frame):
             if self._settings.overload is Overload.DROP_NEWEST:
                 self.progress.dropped += 1
-                self._number += 1
-                self._next[where] = record.offset + 1
-                self._unacknowledged.add(number, where, record.offset, b"", 0.0)
-                self._unacknowledged.acknowledge(number)
+                self._leave_out(read)
                 return True
             is_waited_for += 1
             if is_waited_for > 2:
@@ -210,6 +222,15 @@ class Outgoing:
             self._serve()
         return True
 
+    def _leave_out(self, read: ReadRecord) -> None:
+        """Go on behind a record that is not sent; its number stays free, so that whoever receives sees the gap."""
+        where, record = read
+        number = self._number
+        self._number += 1
+        self._next[where] = record.offset + 1
+        self._unacknowledged.add(number, where, record.offset, b"", 0.0)
+        self._unacknowledged.acknowledge(number)
+
     def _frame(self, read: ReadRecord, number: int) -> Frame:
         where, record = read
         value = None if record.value is None else bytes(record.value)
@@ -219,7 +240,7 @@ class Outgoing:
             return [self._prefix[:-1], value or b""]
         origin = (ORIGIN, b"%s/%d/%d" % (where.topic.encode(), where.partition, record.offset))
         headers: Headers = (
-            *((header.key, None if header.value is None else bytes(header.value)) for header in record.headers),
+            *((header.name, None if header.value is None else bytes(header.value)) for header in record.headers),
             origin,
         )
         key = None if record.key is None else bytes(record.key)

@@ -253,7 +253,7 @@ class LogSubscriber:
         for read in read_records(cluster, starts, until=until, options=_OPTIONS, ids=ids, reached=reached):
             found: dict[int, list[TopicRecord]] = {where.partition: [] for where in reached}
             for where, record in read:
-                headers = tuple((header.key, header.value) for header in record.headers)
+                headers = tuple((header.name, header.value) for header in record.headers)
                 found[where.partition].append(
                     TopicRecord(
                         where.partition, record.offset, record.key, record.value, headers, record.timestamp,

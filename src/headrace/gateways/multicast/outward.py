@@ -137,7 +137,7 @@ class OutwardGateway:
                     publisher.publish(
                         record.value,
                         key=record.key,
-                        headers=tuple((header.key, header.value) for header in record.headers),
+                        headers=tuple((header.name, header.value) for header in record.headers),
                         timestamp_ms=record.timestamp,
                         origin=Origin(topic, where.partition, record.offset, after[where]),
                     )

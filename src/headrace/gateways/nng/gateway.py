@@ -11,7 +11,7 @@ from typing import Any, Final
 from headrace.client.address import Address
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
-from headrace.client.errors import OffsetOutOfRange, Refused, TopicReplaced
+from headrace.client.errors import OffsetOutOfRange, Refused, TopicGrown, TopicReplaced
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
@@ -38,6 +38,7 @@ _AT_A_TIME: Final = 32  # requests, each in a thread that waits until it is dura
 _TICK_S: Final = 0.2
 _FETCH: Final = FetchOptions(max_wait_ms=200, max_bytes=4 * 1024 * 1024, committed=True)
 _MEBIBYTE: Final = 1024 * 1024
+_LOOK_EVERY_S: Final = 2.0  # whether the topic has more partitions
 _OVERHEAD: Final = 200  # of a value that is kept, beside its bytes
 
 
@@ -288,24 +289,29 @@ class Surveyed:
         """Keep the values of the whole topic, from its beginning, and then what comes."""
         topic = self._settings.sockets.topic
         with Cluster(self._bootstrap, ConnectionSettings(client_id=f"headrace-gateway-{self.name}")) as cluster:
+            about = cluster.topic(topic, refresh=True)
             held = bounds(cluster, cluster.partitions(topic), committed=True)
             starts: dict[TopicPartition, int] = {where: bound.start for where, bound in held.items()}
             fresh: dict[bytes, bytes] | None = {}
             reached: dict[TopicPartition, int] = dict(starts)
             ends = {where: bound.end for where, bound in held.items()}
             size = 0
+            looked_at = time.monotonic()
             try:
-                for records in read_records(cluster, starts, options=_FETCH, reached=reached):
+                ids = {topic: about.id_text}
+                for records in read_records(cluster, starts, options=_FETCH, ids=ids, reached=reached):
                     target = self._values if fresh is None else fresh
                     for _, record in records:
                         if record.key is None:
                             continue
                         key = bytes(record.key)
-                        before = target.pop(key, None)
+                        before = target.get(key)
                         size -= _size(key, before)
                         if record.value is not None:
                             target[key] = bytes(record.value)
                             size += _size(key, target[key])
+                        elif before is not None:
+                            del target[key]
                     if size > self._most_bytes:
                         raise GatewayError(
                             f"the latest values of {topic} take more than {self._most_bytes // _MEBIBYTE} MiB: allow "
@@ -319,6 +325,10 @@ class Surveyed:
                         self.progress.more["read_at"] = int(time.time())
                     if self._ending.is_set():
                         return
+                    if time.monotonic() - looked_at >= _LOOK_EVERY_S:
+                        looked_at = time.monotonic()
+                        if len(cluster.topic(topic, refresh=True).partitions) > len(starts):
+                            raise TopicGrown(topic)
             except (TopicReplaced, OffsetOutOfRange):
                 self._values = {}
                 raise

@@ -28,7 +28,7 @@ import pytest
 
 from headrace.broker.embedded import Broker
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import ensure_topic
+from headrace.client.admin import create_topic, delete_topics, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.connection import ConnectionSettings
 from headrace.client.errors import ClientError
@@ -39,6 +39,7 @@ from headrace.client.writer import NewRecord, Writer
 from headrace.errors import HeadraceError
 from headrace.gateways.gateway import Gateway
 from headrace.gateways.section import check_section, kind_of, status_of
+from headrace.records import Header
 from headrace.section_keys import check_keys, with_defaults
 
 TOPIC = "contract"
@@ -82,13 +83,13 @@ def read_topic(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes]]:
         ]
 
 
-def write_topic(bootstrap: str, topic: str, values: Sequence[bytes]) -> None:
+def write_topic(bootstrap: str, topic: str, values: Sequence[bytes], headers: Sequence[Header] = ()) -> None:
     """Records without keys, written when this returns."""
     with Cluster(parse_bootstrap(bootstrap), ConnectionSettings()) as cluster:
         ensure_topic(cluster, topic)
         writer = Writer(cluster, topic)
         for value in values:
-            writer.add(NewRecord(None, value, time.time_ns() // 1_000_000))
+            writer.add(NewRecord(None, value, time.time_ns() // 1_000_000, headers))
         writer.flush()
 
 
@@ -366,6 +367,30 @@ class OutwardGatewayContract(GatewayContract):
             self.expect_received(received, messages, running)
             assert len(received()) == 300
             until(lambda: running.gateway.progress.records == 300, "it counts what it sent")
+
+    def test_a_record_that_cannot_be_sent_holds_up_no_other(self, broker: Broker, port: int) -> None:
+        section = self.section(port)
+        with self.running(broker.bootstrap_servers, section) as running, self.receiving(section) as received:
+            self.until_ready(running)
+            write_topic(broker.bootstrap_servers, TOPIC, [b"no text"], [Header("no\udcfftext", b"")])
+            write_topic(broker.bootstrap_servers, TOPIC, [b"many"], [Header(f"{n}", b"") for n in range(20_000)])
+            write_topic(broker.bootstrap_servers, TOPIC, [b"long"], [Header("n" * 70_000, b"")])
+            write_topic(broker.bootstrap_servers, TOPIC, [b"last"])
+            until(lambda: running.errors or b"last" in received(), "the record behind them comes")
+
+    def test_of_a_topic_that_is_made_again_all_comes(self, broker: Broker, port: int) -> None:
+        section = self.section(port)
+        with self.running(broker.bootstrap_servers, section) as running, self.receiving(section) as received:
+            self.until_ready(running)
+            sent = [b"before %d" % number for number in range(20)]
+            write_topic(broker.bootstrap_servers, TOPIC, sent)
+            self.expect_received(received, sent, running)
+            with Cluster(parse_bootstrap(broker.bootstrap_servers), ConnectionSettings()) as cluster:
+                delete_topics(cluster, [TOPIC])
+                create_topic(cluster, TOPIC, partitions=1)
+            sent += (after := [b"after %d" % number for number in range(40)])
+            write_topic(broker.bootstrap_servers, TOPIC, after)
+            self.expect_received(received, sent, running)
 
     def test_it_goes_on_where_it_was(self, broker: Broker, port: int) -> None:
         section = self.section(port)
