@@ -131,8 +131,8 @@ def test_json_and_protobuf_give_the_same_records(given: tuple[Signal, dict[str, 
     signal, said = given
     from_json = read_request(signal, json.dumps(said).encode(), JSON)
     from_protobuf = read_request(signal, from_json.SerializeToString(), PROTOBUF)
-    made = records_of(signal, from_json, NOW_MS, 1_000_000)
-    assert made == records_of(signal, from_protobuf, NOW_MS, 1_000_000)
+    made = records_of(signal, from_json, NOW_MS, 1_000_000, 2**30)
+    assert made == records_of(signal, from_protobuf, NOW_MS, 1_000_000, 2**30)
     assert made.rejected == 0
     groups, scopes, parts = NAMES[signal]
     inner = [one for group in said[groups] for scope in group[scopes] for one in scope[parts]]
@@ -171,7 +171,7 @@ def test_any_bytes_are_a_request_or_a_sentence(signal: Signal, body: bytes, enco
         found = read_request(signal, body, encoding)
     except InvalidTelemetry:
         return
-    for _, value, _, _ in records_of(signal, found, NOW_MS, 1_000_000).entries:
+    for _, value, _, _ in records_of(signal, found, NOW_MS, 1_000_000, 2**30).entries:
         json.loads(value or b"")
 
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_a_record_is_rejected_alone() -> None:
         {"name": "no ids"}, {"traceId": "00" * 16, "spanId": "11" * 8, "name": "good"},
         {"traceId": "00" * 16, "spanId": "11" * 8, "name": "x" * 5000},
     ]}]}]}  # fmt: skip
-    made = records_of(Signal.TRACES, read_request(Signal.TRACES, json.dumps(said).encode(), JSON), NOW_MS, 2000)
+    made = records_of(Signal.TRACES, read_request(Signal.TRACES, json.dumps(said).encode(), JSON), NOW_MS, 2000, 2**30)
     assert [json.loads(value or b"")["name"] for _, value, _, _ in made.entries] == ["good"]
     assert made.entries[0][0] == b"00" * 16
     assert made.rejection == Rejected(2, "a span has no trace_id of 16 bytes, or no span_id of 8")

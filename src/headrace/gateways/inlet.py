@@ -22,7 +22,7 @@ from headrace.connect.delivery import Entry
 from headrace.connect.errors import DeliveryExpired, TakenOver
 from headrace.errors import HeadraceError
 from headrace.gateways.gateway import Overload, Progress
-from headrace.gateways.writing import Appending, Lot, Placed, Uncertain, Writing
+from headrace.gateways.writing import Appending, Lot, PartlyWritten, Placed, Uncertain, Writing
 from headrace.records import Codec
 from headrace.retry import Backoff
 
@@ -43,6 +43,11 @@ class Dropped(HeadraceError):
 
 class Stopped(HeadraceError):
     """Records that were not written, because the gateway ends."""
+
+
+def unwritten(error: BaseException, count: int) -> int:
+    """How many of the records of a lot were not written, if this is what became of it."""
+    return error.refused if isinstance(error, PartlyWritten) else count
 
 
 class _Waiting(NamedTuple):
@@ -247,6 +252,7 @@ class Inlet:
         for each, outcome in zip(taken, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 self.progress.problem = str(outcome)
+                self.progress.records += len(each.lot.entries) - unwritten(outcome, len(each.lot.entries))
             else:
                 self.progress.records += len(each.lot.entries)
                 self.progress.bytes += sum(len(key or b"") + len(value or b"") for key, value, _, _ in each.lot.entries)

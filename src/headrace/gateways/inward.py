@@ -13,7 +13,7 @@ from headrace.client.cluster import Cluster
 from headrace.connect.delivery import Entry
 from headrace.errors import HeadraceError
 from headrace.gateways.gateway import Overload, Progress
-from headrace.gateways.inlet import LIMIT_BYTES, Dropped, Inlet, Overloaded
+from headrace.gateways.inlet import LIMIT_BYTES, Dropped, Inlet, Overloaded, unwritten
 from headrace.gateways.writing import Appending, Lot, Placed, Writing
 from headrace.records import Codec
 from headrace.section_keys import Key
@@ -129,7 +129,7 @@ def count_unwritten(future: "Future[list[Placed]]", count: int, progress: Progre
     def note(done: "Future[list[Placed]]") -> None:
         error = done.exception()
         if error is not None and not isinstance(error, Dropped):
-            progress.more["not_written"] = progress.more.get("not_written", 0) + count
+            progress.more["not_written"] = progress.more.get("not_written", 0) + unwritten(error, count)
 
     future.add_done_callback(note)
 

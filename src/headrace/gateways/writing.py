@@ -5,7 +5,7 @@ was, so that nothing is written twice.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
 from headrace.protocol.errors import ErrorCode
 from headrace.records import Codec
+from headrace.stores.compacted_topic import SMALL
 
 _SEQUENCE_MASK: Final = 2**31 - 1
 # What a killed gateway leaves open holds up readers of its topics, and others that share the memory, for as long.
@@ -58,6 +59,20 @@ class Placed(NamedTuple):
 
 class Uncertain(HeadraceError):
     """Records of which nobody knows whether they were written."""
+
+
+class PartlyWritten(Refused):
+    """Some records of a lot were refused, and others of it are written: `outcomes` says which, in their order."""
+
+    def __init__(self, outcomes: Sequence[Placed | HeadraceError], refusal: HeadraceError) -> None:
+        HeadraceError.__init__(self, f"{refusal} (others of these records are written)")
+        self.outcomes = outcomes
+        self.refusal = refusal
+        self.code = refusal.code if isinstance(refusal, Refused) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @property
+    def refused(self) -> int:
+        return sum(isinstance(each, HeadraceError) for each in self.outcomes)
 
 
 Outcome = list[Placed] | HeadraceError
@@ -146,6 +161,7 @@ class Appending:
         self._sequences: dict[TopicPartition, int] = {}
         self._lines: dict[TopicPartition, _Line] = {}
         self._outcomes: list[Outcome] | None = None  # of a write that is under way
+        self._refusals: dict[int, dict[int, HeadraceError]] = {}  # of its records, by lots
 
     def reconnect(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -165,6 +181,9 @@ class Appending:
                 for where, found in written.items():
                     self._advance(where, found.base_offset)
         outcomes, self._outcomes = self._outcomes, None
+        refusals, self._refusals = self._refusals, {}
+        for lot, refused in refusals.items():
+            outcomes[lot] = _refused_of(outcomes[lot], refused)
         return outcomes
 
     def _write_one_by_one(self) -> None:
@@ -223,13 +242,14 @@ class Appending:
         """Nothing of the batch was written: half of it may be taken, or else whose it is learns why not."""
         line = self._lines[where]
         count = line.end - line.start
-        owners = {lot for lot, _ in line.owners[line.start : line.end]}
+        refused = line.owners[line.start : line.end]
+        owners = {lot for lot, _ in refused}
         code = refusal.code if isinstance(refusal, Refused) else None
         if count > 1 and (code in _TOO_LARGE or (code in _OF_A_RECORD and len(owners) > 1)):
             line.end = line.start + count // 2
             return
-        for lot in owners:
-            (self._outcomes or [])[lot] = refusal
+        for lot, place in refused:
+            self._refusals.setdefault(lot, {})[place] = refusal
         self._go_on(where)
 
 
@@ -248,7 +268,8 @@ class Remembering:
     def reconnect(self, cluster: Cluster) -> None:
         """Take over from whoever wrote under this name before."""
         self._cluster = cluster
-        ensure_topic(cluster, self._memory.topic, partitions=1, configs={"cleanup.policy": "compact"})
+        # It is read whole at each start.
+        ensure_topic(cluster, self._memory.topic, partitions=1, configs={"cleanup.policy": "compact", **SMALL})
         owner = f"headrace-gateway-{self._name}"
         self._sender = Sender(cluster, owner, self._name, codec=self._codec, timeout_ms=_TRANSACTION_MS)
         self._sender.begin()
@@ -319,6 +340,14 @@ def _place(outcomes: list[Outcome], line: _Line, start: int, end: int, partition
         placed = outcomes[lot]
         if isinstance(placed, list):
             placed[place] = Placed(partition, base_offset + index - start)
+
+
+def _refused_of(outcome: Outcome, refused: Mapping[int, HeadraceError]) -> Outcome:
+    """What became of a lot of which these records were refused."""
+    first = next(iter(refused.values()))
+    if not isinstance(outcome, list) or len(refused) == len(outcome):
+        return first
+    return PartlyWritten([refused.get(place, each) for place, each in enumerate(outcome)], first)
 
 
 OpenWriting = Callable[[Cluster], Writing]

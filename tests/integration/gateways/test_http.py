@@ -14,7 +14,7 @@ import pytest
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import ensure_topic
+from headrace.client.admin import describe_configs, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.client.offsets import bounds
 from headrace.client.reader import read_records
@@ -180,6 +180,23 @@ def test_a_record_that_the_topic_refuses_harms_no_other(web: Client, broker: str
     assert [each[3] for each in read_all(broker, "small")] == [b'"fits"']
 
 
+def test_of_a_batch_that_is_written_in_part_the_answer_says_which_records_are(
+    web: Client, broker: str, topic: str
+) -> None:
+    with Cluster(parse_bootstrap(broker)) as cluster:
+        ensure_topic(cluster, "narrow", partitions=2, configs={"max.message.bytes": "1000"})
+    batch = [{"value": "x" * size, "partition": part} for size, part in ((10, 0), (5_000, 0), (10, 0), (10, 1))]
+    found = web.produce("narrow", batch)
+    assert (found.status, found.json["may_be_written"]) == (413, True), "whoever sends all again doubles some"
+    assert ["error" in each for each in found.json["records"]] == [False, True, False, False]
+    said = {(each["partition"], each["offset"]) for each in found.json["records"] if "offset" in each}
+    assert said == {(partition, offset) for partition, offset, *_ in read_all(broker, "narrow")} != set()
+    assert web.produce("narrow", batch, idempotency_key="1").status == 400, "of several partitions"
+    found = web.produce("narrow", batch[:3], idempotency_key="2")
+    assert (found.status, found.json["may_be_written"]) == (413, False)
+    assert len(web.consume("narrow")["records"]) == len(said), "with a key all of it or nothing"
+
+
 def test_a_request_with_an_idempotency_key_is_written_once(web: Client, broker: str, topic: str) -> None:
     records = [{"key": str(number), "value": number, "partition": 0} for number in range(3)]
     first = web.produce(topic, records, idempotency_key="order-17")
@@ -249,6 +266,28 @@ def test_a_key_that_comes_again_after_its_time_is_remembered_anew(
     # Each is kept, and kept again with its place; whoever wrote it anew has not forgotten it by that.
     once = [True, True]
     assert kept == {"first": [*once, *once, False], "second": [*once, False], "third": [*once, False], "fourth": once}
+
+
+def test_where_as_many_keys_are_known_as_may_be_there_is_room_once_their_time_is_over(
+    broker: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed_s = 0
+    monkeypatch.setattr(idempotency.time, "time_ns", lambda real=time.time_ns: real() + passed_s * 10**9)
+    monkeypatch.setattr(idempotency, "MOST_REMEMBERED", 3)
+
+    def statuses(web: Client, *keys: str) -> list[int]:
+        return [web.produce(topic, {"value": key, "partition": 0}, idempotency_key=key).status for key in keys]
+
+    with running(broker, "crowded", idempotency_hours=1) as web:
+        assert statuses(web, "1", "2", "3", "4", "3") == [200, 200, 200, 503, 200]
+        passed_s = 3_601
+        assert statuses(web, "4", "5") == [200, 200]
+    passed_s += 3_601
+    with running(broker, "crowded", idempotency_hours=1) as web:
+        assert statuses(web, "6", "7", "8", "9") == [200, 200, 200, 503]
+    with Cluster(parse_bootstrap(broker)) as cluster:
+        told = {each.name: each.value for each in describe_configs(cluster, idempotency.MEMORY)}
+        assert int(told["segment.bytes"] or 0) <= 2**20, "what is forgotten is compacted soon: it is read at each start"
 
 
 def test_of_two_gateways_of_one_name_the_earlier_ends(broker: str, topic: str) -> None:

@@ -5,6 +5,7 @@ import http.client
 import importlib
 import json
 import logging
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +22,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from headrace import Broker
+from headrace.client.address import parse_bootstrap
+from headrace.client.admin import alter_configs
+from headrace.client.cluster import Cluster
 from headrace.gateways.otlp.kind import KIND
+from headrace.gateways.otlp.messages import Signal
 from headrace.gateways.otlp.server import OtlpGateway
 from headrace.serving.access import add_token
 from headrace.serving.sessions import Role
@@ -149,7 +154,7 @@ def test_errors_are_as_the_specification_has_them(bootstrap: str) -> None:
         assert post(gateway, "/v1/metrics", {})[0] == 404
         assert post(gateway, "/v1/nothing", {})[0] == 404
         assert post(gateway, "/v1/logs", b"x" * (2**20 + 1))[0] == 413
-        assert post(gateway, "/v1/logs", gzip.compress(b"x" * (2**20 + 1)), content_encoding="gzip")[0] == 400
+        assert post(gateway, "/v1/logs", gzip.compress(b"x" * (2**20 + 1)), content_encoding="gzip")[0] == 413
         large = {"body": {"stringValue": "x" * 2_000}}
         said = post(gateway, "/v1/logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [large, {}]}]}]})[2]
         assert json.loads(said)["partialSuccess"]["rejectedLogRecords"] == "1"
@@ -200,6 +205,62 @@ def test_bodies_on_their_way_are_bounded_in_all(bootstrap: str) -> None:
             connection.close()
         wait_for(lambda: gateway._held_bytes == 0, "nothing is held for those who went away")
         assert post(gateway, "/v1/logs", LOG)[0] == 200
+
+
+def log_records(resource_bytes: int, count: int) -> Any:
+    """A request of empty log records that have a large resource together."""
+    request = Signal.LOGS.message("Request")()
+    group = request.resource_logs.add()
+    attribute = group.resource.attributes.add()
+    attribute.key, attribute.value.string_value = "pad", "x" * resource_bytes
+    scope = group.scope_logs.add()
+    for _ in range(count):
+        scope.log_records.add()
+    return request
+
+
+def test_what_a_small_request_becomes_is_bounded(bootstrap: str) -> None:
+    """Each record has the resource of all: a request of 1 MB would be records of 80 GB."""
+    with running(KIND, bootstrap, "bomb", port=0, max_request=1, logs="bomb.logs") as gateway:
+        until_up(gateway)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        body = gzip.compress(log_records(400_000, 2_000).SerializeToString())
+        status, _, said = post(gateway, "/v1/logs", body, "application/x-protobuf", content_encoding="gzip")
+        assert status == 413, (status, len(said))
+        assert b"send smaller batches" in said
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+        body = log_records(400_000, 10).SerializeToString()
+        assert post(gateway, "/v1/logs", body, "application/x-protobuf")[0] == 200
+        assert len(written(bootstrap, "bomb.logs")) == 10
+
+
+def test_a_gzip_of_several_parts_is_read_to_its_end(bootstrap: str) -> None:
+    """As RFC 1952 has it: what is put together of files is one."""
+    parts = [gzip.compress(log_records(size, 1).SerializeToString()) for size in (1, 2, 3)]
+    with running(KIND, bootstrap, "parts", port=0, logs="parts.logs") as gateway:
+        kind, coding = "application/x-protobuf", {"content_encoding": "gzip"}
+        assert post(gateway, "/v1/logs", b"".join(parts), kind, **coding)[0] == 200
+        assert [len(each["resource"]["pad"]) for each in objects(bootstrap, "parts.logs")] == [1, 2, 3]
+        assert post(gateway, "/v1/logs", b"".join(parts)[:-9], kind, **coding)[0] == 400
+        assert post(gateway, "/v1/logs", parts[0] + b"more", kind, **coding)[0] == 400
+        assert len(objects(bootstrap, "parts.logs")) == 3
+
+
+def test_a_record_that_the_topic_refuses_is_rejected_alone(bootstrap: str) -> None:
+    with running(KIND, bootstrap, "alone", port=0, logs="alone.logs") as gateway:
+        until_up(gateway)
+        large = {"key": "service.name", "value": {"stringValue": "s" * 600_000}}  # is in the key and in the value
+        said = {"resourceLogs": [*LOG["resourceLogs"], {"resource": {"attributes": [large]}, **LOG["resourceLogs"][0]}]}
+        status, _, answer = post(gateway, "/v1/logs", said)
+        assert (status, json.loads(answer)["partialSuccess"]["rejectedLogRecords"]) == (200, "1")
+        with Cluster(parse_bootstrap(bootstrap)) as cluster:
+            alter_configs(cluster, "alone.logs", changes={"max.message.bytes": "1000"})
+        body = log_records(5_000, 1)
+        body.MergeFrom(log_records(1, 1))
+        status, _, answer = post(gateway, "/v1/logs", body.SerializeToString(), "application/x-protobuf")
+        answered = Signal.LOGS.message("Response").FromString(answer)
+        assert (status, answered.partial_success.rejected_log_records) == (200, 1)
+        assert len(objects(bootstrap, "alone.logs")) == 2
 
 
 def test_what_makes_no_sense_is_said_in_a_sentence() -> None:

@@ -89,18 +89,19 @@ class Idempotency:
             return [Placed(*each) for each in before.placed or [[0, -1]] * len(given)], True
         if name in self._under_way:
             raise InvalidRequest("a request with this Idempotency-Key is under way: try again in a moment", 409)
-        if len(known) >= MOST_REMEMBERED:
-            raise Crowded("too many Idempotency-Keys are remembered: set idempotency_hours lower, or try again later")
         lots = lots_of(topic, given, now_ms)
         if len(lots) > 1:
             raise InvalidRequest(
                 "records of several partitions cannot have an Idempotency-Key together: send a request for each"
             )
+        forgotten = [each for each in self._forgotten(known, now_ms) if each[0] != name.encode()]
+        if len(known) >= MOST_REMEMBERED:
+            raise Crowded("too many Idempotency-Keys are remembered: set idempotency_hours lower, or try again later")
         made = _Known(digest, now_ms, None)
         loop = asyncio.get_running_loop()
         until = loop.time() + self.producing.settings.timeout_s
         self._under_way.add(name)
-        lot = lots[0][0]._replace(kept=[_entry(name, made), *self._forgotten(known, now_ms)])
+        lot = lots[0][0]._replace(kept=[_entry(name, made), *forgotten])
         try:
             future = await self.producing.offer(inlet, lot, until)
         except HeadraceError as error:

@@ -19,7 +19,7 @@ from headrace.gateways.http.record_form import Given
 from headrace.gateways.http.settings import HttpSettings
 from headrace.gateways.http.topics import Topics
 from headrace.gateways.inlet import Dropped, Inlet, Overloaded, Stopped, Uncertain
-from headrace.gateways.writing import Lot, Placed
+from headrace.gateways.writing import Lot, PartlyWritten, Placed
 from headrace.model import InvalidTopicName, TopicPartition
 from headrace.protocol.errors import ErrorCode
 
@@ -143,6 +143,8 @@ class Producing:
                     "yet, so send them again with the same Idempotency-Key, or be ready for doubles"
                 )
             ] * count
+        except PartlyWritten as error:
+            return error.outcomes
         except HeadraceError as error:
             return [error] * count
 
@@ -168,7 +170,8 @@ def shown(outcomes: Sequence[Outcome], *, is_batch: bool) -> tuple[dict[str, Any
     errors = [each for each in outcomes if isinstance(each, Exception)]
     if not errors:
         return ({"records": records} if is_batch else records[0]), 200
-    about: dict[str, Any] = {"error": str(errors[0]), "may_be_written": any(map(may_be_written, errors))}
+    is_written = len(errors) < len(outcomes) or any(map(may_be_written, errors))
+    about: dict[str, Any] = {"error": str(errors[0]), "may_be_written": is_written}
     if is_batch:
         about["records"] = records
     return about, status_of(errors[0])

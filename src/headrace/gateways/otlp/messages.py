@@ -27,6 +27,10 @@ class InvalidTelemetry(GatewayError):
     """Bytes that are not what they are said to be."""
 
 
+class TooLarge(InvalidTelemetry):
+    """More than may be in one request."""
+
+
 class Signal(Enum):
     """What OpenTelemetry sends: the path, the package of messages, and the field of what was rejected."""
 
@@ -98,17 +102,22 @@ def _bytes_of(value: Any) -> Any:
 
 
 def inflate(body: bytes, limit: int) -> bytes:
-    """What gzip has compressed, of no more than so many bytes; raises `InvalidTelemetry`."""
-    inflating = zlib.decompressobj(16 + zlib.MAX_WBITS)
-    try:
-        found = inflating.decompress(body, limit + 1)
-    except zlib.error:
-        raise InvalidTelemetry("the body is not gzip, as its content-encoding says") from None
-    if len(found) > limit:
-        raise InvalidTelemetry(f"the body has more than {limit // 2**20} MiB when it is inflated: send smaller batches")
-    if not inflating.eof:
-        raise InvalidTelemetry("the gzip of the body is cut short")
-    return found
+    """What gzip has compressed, in one part or several, of no more than so many bytes; raises `InvalidTelemetry`."""
+    parts: list[bytes] = []
+    left = limit
+    while body or not parts:
+        inflating = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        try:
+            parts.append(inflating.decompress(body, left + 1))
+        except zlib.error:
+            raise InvalidTelemetry("the body is not gzip, as its content-encoding says") from None
+        left -= len(parts[-1])
+        if left < 0:
+            raise TooLarge(f"the body has more than {limit // 2**20} MiB when it is inflated: send smaller batches")
+        if not inflating.eof:
+            raise InvalidTelemetry("the gzip of the body is cut short")
+        body = inflating.unused_data
+    return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

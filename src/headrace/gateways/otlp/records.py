@@ -6,7 +6,8 @@ where none was given; ids are lower-case hex, or null; a number that JSON cannot
 `"-Infinity"`, and bytes are base64.
 
 What always holds: no two records share anything, so a topic of them can be read from anywhere; what cannot be a record
-(a span without ids, one that is too large) is rejected alone and counted.
+(a span without ids, one that is too large) is rejected alone and counted. As each has the resource of all, few bytes
+can stand for very many: a request whose records would have more than may be is refused before they are made.
 """
 
 import base64
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headrace.gateways.otlp.messages import Rejected, Signal
+from headrace.gateways.otlp.messages import Rejected, Signal, TooLarge
 
 Entry = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes], ...]]
 _ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -35,22 +36,33 @@ _DEEPEST: Final = 64
 class Made:
     """The records of one request, and what of it is none."""
 
+    most_bytes: int  # that are made of it
     entries: list[Entry] = field(default_factory=list)
     rejected: int = 0
     reason: str = ""
+    _bytes: int = 0
 
     @property
     def rejection(self) -> Rejected:
         return Rejected(self.rejected, self.reason)
+
+    def count(self, size: int) -> None:
+        """What is made, whether it is taken or not; raises `TooLarge`."""
+        self._bytes += size
+        if self._bytes > self.most_bytes:
+            raise TooLarge(
+                f"its records would have more than {self.most_bytes // 2**20} MiB, as each has its resource: "
+                "send smaller batches"
+            )
 
     def reject(self, reason: str) -> None:
         self.rejected += 1
         self.reason = self.reason or reason
 
 
-def records_of(signal: Signal, request: Any, now_ms: int, most_bytes: int) -> Made:
-    """The records of a request; their timestamps are when things happened, or now."""
-    made = Made()
+def records_of(signal: Signal, request: Any, now_ms: int, most_bytes: int, most_in_all: int) -> Made:
+    """The records of a request; their timestamps are when things happened, or now. Raises `TooLarge`."""
+    made = Made(most_in_all)
     groups, scopes, read = _PARTS[signal]
     for group in getattr(request, groups):
         resource = attributes(group.resource.attributes)
@@ -59,6 +71,7 @@ def records_of(signal: Signal, request: Any, now_ms: int, most_bytes: int) -> Ma
         for scope in getattr(group, scopes):
             tail = f',"resource":{_ENCODE(resource)},"scope":{_ENCODE(_scope(scope.scope))}'
             tail += f',"schema_url":{_ENCODE(scope.schema_url or group.schema_url or None)}}}'
+            made.count(len(tail))
             _add(made, read(scope, made), tail, key, now_ms, most_bytes)
     return made
 
@@ -66,8 +79,10 @@ def records_of(signal: Signal, request: Any, now_ms: int, most_bytes: int) -> Ma
 def _add(made: Made, found: "Iterator[_Found]", tail: str, key: bytes | None, now_ms: int, most_bytes: int) -> None:
     for own_key, nanos, said in found:
         value = (_ENCODE(said)[:-1] + tail).encode(errors="backslashreplace")
-        if len(value) > most_bytes:
-            made.reject(f"a record has {len(value):,} bytes: at most {most_bytes:,} are taken")
+        size = len(value) + len(own_key or key or b"")
+        made.count(size)
+        if size > most_bytes:
+            made.reject(f"a record has {size:,} bytes: at most {most_bytes:,} are taken")
             continue
         at_ms = nanos // _NANOS
         made.entries.append((own_key or key, value, at_ms if 0 < at_ms <= now_ms + _AHEAD_MS else now_ms, ()))

@@ -29,10 +29,10 @@ from headrace.gateways.gateway import Progress
 from headrace.gateways.inlet import Dropped, Inlet, Overloaded, Stopped
 from headrace.gateways.inward import accepted, durable
 from headrace.gateways.otlp import messages
-from headrace.gateways.otlp.messages import JSON, PROTOBUF, InvalidTelemetry, Rejected, Signal
+from headrace.gateways.otlp.messages import JSON, PROTOBUF, InvalidTelemetry, Rejected, Signal, TooLarge
 from headrace.gateways.otlp.records import Made, records_of
 from headrace.gateways.otlp.settings import OtlpSettings
-from headrace.gateways.writing import Lot, Uncertain
+from headrace.gateways.writing import Lot, PartlyWritten, Uncertain
 from headrace.protocol.errors import ErrorCode
 from headrace.serving.access import Access
 from headrace.serving.guard import Guard, Site
@@ -43,6 +43,7 @@ _LOOK_EVERY_S: Final = 0.1
 _RETRY_S: Final = "2"
 _READERS: Final = 2  # bodies that are taken apart at once
 _ON_THE_WAY: Final = 8  # times the largest request: bodies of all connections together
+_BECOMES: Final = 8  # times the largest request: the records of one
 _CLOSE_S: Final = 1.0
 _ENCODINGS: Final = {PROTOBUF: PROTOBUF, "application/protobuf": PROTOBUF, JSON: JSON}
 _STATUS: Final = {400: messages.INVALID_ARGUMENT, 401: messages.UNAUTHENTICATED, 404: messages.UNIMPLEMENTED,
@@ -145,7 +146,8 @@ class OtlpGateway:
             def read() -> Made:
                 data = bytes(body) if coding != "gzip" else messages.inflate(bytes(body), settings.request_bytes)
                 message = messages.read_request(signal, data, encoding)
-                return records_of(signal, message, time.time_ns() // 1_000_000, settings.record_bytes)
+                most_in_all = settings.request_bytes * _BECOMES
+                return records_of(signal, message, time.time_ns() // 1_000_000, settings.record_bytes, most_in_all)
 
             return await asyncio.get_running_loop().run_in_executor(self._readers, read)
         finally:
@@ -166,6 +168,9 @@ class OtlpGateway:
             raise _Refused(429, str(error)) from None
         except Dropped as error:
             return Rejected(made.rejected + len(entries), made.reason or f"dropped: {error}")
+        except PartlyWritten as error:
+            self.progress.dropped += error.refused
+            return Rejected(made.rejected + error.refused, made.reason or str(error.refusal))
         except (Stopped, Uncertain, ClientError) as error:
             is_too_large = isinstance(error, Refused) and error.code is ErrorCode.MESSAGE_TOO_LARGE
             raise _Refused(400 if is_too_large else 503, str(error)) from None
@@ -181,6 +186,8 @@ class OtlpGateway:
                 status, sentence = error.status_code, error.detail
                 if status == 404:
                     sentence = "there is nothing here: POST to /v1/logs, /v1/metrics or /v1/traces"
+            case TooLarge():
+                status, sentence = 413, str(error)
             case _:
                 status, sentence = 400, str(error)
         if status < 500 and status not in (404, 405, 429):

@@ -43,7 +43,6 @@ from headrace.secret_files import ExposedSecret
 from headrace.serving.answers import json_answer
 from headrace.serving.probes import Checks, probe_routes
 from headrace.serving.server import AppServer, listening
-from headrace.stores.compacted_topic import SMALL
 
 IDS_TOPIC: Final = "__headrace_webhook_ids"
 _METHODS: Final = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
@@ -266,7 +265,6 @@ class _Writing(Remembering):
     def reconnect(self, cluster: Cluster) -> None:
         for topic in self._taking.settings.topics:
             ensure_topic(cluster, topic)
-        ensure_topic(cluster, IDS_TOPIC, partitions=1, configs={"cleanup.policy": "compact", **SMALL})
         super().reconnect(cluster)
         self._taking.load(cluster)
 
