@@ -8,6 +8,7 @@ import psycopg.rows
 import pytest
 
 from headrace.connect.changes import BadToken, PositionLost, RowChange, changes
+from headrace.connect.errors import SourceRefused
 from headrace.testing.contracts.changes import ChangesContract, ids, read, rest
 from tests.integration.cdc_postgres_server import VERSIONS, CdcPostgres
 from tests.integration.waiting import wait_until
@@ -145,3 +146,23 @@ def test_a_table_that_is_altered_while_it_is_read_and_while_it_is_not_comes_out_
         replica[1] = {"id": 1, "v": "a"}
         while not is_right():
             take(rest(stream, 0.3))
+
+
+def test_a_slot_of_somebody_else_is_not_dropped_for_a_snapshot(stand: PostgresStand) -> None:
+    stand.db.execute("select pg_create_physical_replication_slot('mine')")
+    with pytest.raises(SourceRefused, match="a physical one"):
+        changes(stand.url, ["t"], slot="mine", snapshot=True).open()
+    assert stand.db.execute("select slot_type from pg_replication_slots").fetchall() == [("physical",)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 500])
+def test_a_table_without_a_key_is_read_again_whole(stand: PostgresStand, count: int) -> None:
+    stand.db.execute("create table bag (v int)")
+    stand.db.execute("insert into bag select generate_series(1, 600)")
+    with changes(stand.url, ["bag"], slot="mine", snapshot=True) as stream:
+        token = read(stream, count)[-1].position
+    for _ in range(2):
+        with changes(stand.url, ["bag"], slot="mine", resume=token) as stream:
+            found = rest(stream, 2.0)
+            token = found[min(count, 300)].position
+        assert [change.op for change in found] == ["t", *["r"] * 600]

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from headrace.connect.changes import PositionLost, changes
+from headrace.connect.errors import SourceRefused
 from headrace.connect.sqlite import uninstall
 from headrace.testing.contracts.changes import ChangesContract, ids, read, rest
+from tests.integration.waiting import wait_until
 
 
 class SqliteStand:
@@ -46,6 +48,10 @@ class SqliteStand:
 
     def lose(self) -> None:
         uninstall(self.path, "mine")
+
+    def is_forgotten(self, change: int) -> bool:
+        with closing(self.connect()) as db:
+            return bool(db.execute("SELECT pruned >= ? FROM mine_state", [change]).fetchone()[0])
 
     def tables_there(self) -> set[str]:
         with closing(self.connect()) as db:
@@ -134,3 +140,59 @@ def test_a_backup_that_was_put_back_is_noticed(stand: SqliteStand, tmp_path: Pat
     (tmp_path / "backup.db").rename(stand.path)
     with pytest.raises(PositionLost, match="older"):
         changes(stand.url, ["t"], slot="mine", resume=token).open()
+
+
+def test_of_two_readers_of_one_slot_none_misses_a_change_in_silence(stand: SqliteStand) -> None:
+    with changes(stand.url, ["t"], slot="mine") as one, changes(stand.url, ["t"], slot="mine") as other:
+        stand.put(dict.fromkeys(range(4000), "x"))
+        found = read(one, 1)
+        assert len(read(other, 4000)) == 4000
+
+        def goes_on() -> bool:
+            stand.execute("INSERT INTO t (v) VALUES ('y')")
+            return len(read(other, 1)) == 1 and stand.is_forgotten(4000)
+
+        wait_until(goes_on, "what was read stays")
+        with pytest.raises(PositionLost, match="another reader"):
+            found += read(one, 4000)
+
+
+def test_a_backup_that_is_put_back_while_it_is_read_is_noticed(stand: SqliteStand, tmp_path: Path) -> None:
+    with changes(stand.url, ["t"], slot="mine", acknowledge=False) as stream:
+        with closing(stand.connect()) as db, closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
+            db.backup(backup)
+            stand.put({1: "a", 2: "b"})
+            assert ids(read(stream, 2)) == [1, 2]
+            backup.backup(db)
+        stand.put({3: "c"})
+        with pytest.raises(PositionLost, match="older"):
+            read(stream, 1)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_on(stand: SqliteStand, tmp_path: Path) -> None:
+    with changes(stand.url, ["t"], slot="mine", acknowledge=False) as stream:
+        stand.put({1: "a"})
+        assert ids(read(stream, 1)) == [1]
+        with closing(stand.connect()) as db, closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+            db.backup(copy)
+        for suffix in ("-wal", "-shm"):
+            Path(f"{stand.path}{suffix}").unlink(missing_ok=True)
+        (tmp_path / "copy.db").rename(stand.path)
+        stand.put({2: "b"})
+        assert ids(read(stream, 1)) == [2]
+        stand.path.unlink()
+        with pytest.raises(SourceRefused, match="there is no database"):
+            read(stream, 1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 500])
+def test_a_table_without_a_key_begins_again_behind_a_truncate(stand: SqliteStand, count: int) -> None:
+    stand.execute(
+        "CREATE TABLE bag (v TEXT)",
+        "WITH n(v) AS (VALUES (1) UNION ALL SELECT v + 1 FROM n WHERE v < 600) INSERT INTO bag SELECT v FROM n",
+    )
+    with changes(stand.url, ["bag"], slot="mine", snapshot=True) as stream:
+        found = read(stream, count)
+    assert found[0].op == "t"
+    with changes(stand.url, ["bag"], slot="mine", snapshot=True, resume=found[-1].position) as stream:
+        assert [change.op for change in rest(stream)] == ["t", *["r"] * 600]

@@ -21,7 +21,6 @@ def test_the_first_start() -> None:
     assert decide_start(None, slot(), "initial", "s") == Start(Begin.SNAPSHOT, drop_slot=True)
     assert decide_start(None, None, "never", "s") == Start(Begin.NEW_SLOT)
     assert decide_start(None, slot(), "never", "s") == Start(Begin.STREAM, lsn=100)
-    assert decide_start(None, slot(), "initial", "s", goes_on=True) == Start(Begin.STREAM, lsn=100)
 
 
 def test_every_later_start() -> None:

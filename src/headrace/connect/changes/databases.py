@@ -7,10 +7,11 @@ are left out; a table is read on from that key.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
-from headrace.connect.change import READ, TRUNCATE, Batch, Event, Message, Position, SchemaChange
+from headrace.connect.change import TRUNCATE, Batch, Event, Message, Position, SchemaChange
 from headrace.connect.change import Change as RawChange
 from headrace.connect.changes.row_change import Mark, Marks, RowChange
 from headrace.connect.changes.stream import Portion
@@ -93,9 +94,8 @@ class DatabaseReader:
         else:
             self._base, self._done = token.base, _seen_of(token)
             try:
-                self._resume()
-            except PositionLost as lost:
-                raise PositionLost(lost.text, _ANEW) from lost
+                with _as_readers_begin_anew():
+                    self._resume()
             except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError) as error:
                 raise BadToken("what is in it makes no sense", "pass it as it was given") from error
         return Mark(self.marks, self._base, self._done.tail)
@@ -103,7 +103,8 @@ class DatabaseReader:
     def reopen(self) -> None:
         if self._source is not None:
             self._source.close()
-        self._resume()
+        with _as_readers_begin_anew():
+            self._resume()
 
     def _resume(self) -> None:
         """Go on behind what was handed out."""
@@ -127,7 +128,8 @@ class DatabaseReader:
         assert source is not None
         if self._failed is not None:
             raise self._failed
-        batch = source.next_batch(timeout_s)
+        with _as_readers_begin_anew():
+            batch = source.next_batch(timeout_s)
         self._look_for_stopped(source)
         if batch is None:
             return None
@@ -162,7 +164,7 @@ class DatabaseReader:
                         )
                     continue
                 skip.others = 0
-            elif not _is_read(event):
+            elif not _is_beside(event):
                 if skip.logged:
                     continue
                 if skip.others:
@@ -175,13 +177,11 @@ class DatabaseReader:
         assert self._source is not None
         seen, base, kind = self._done, self._base, self._kind
         for event in events:
-            if _is_read(event):
-                assert isinstance(event, RawChange)
-                assert event.after is not None
+            if not _is_beside(event):
+                seen.count(event)
+            elif isinstance(event, RawChange) and event.after is not None:
                 key = self._source.read_key(event.table, event.after)
                 seen.read = seen.read if key is None else [event.table.full_name, key]
-            else:
-                seen.count(event)
             yield shown(event, kind.key_of, Mark(self.marks, base, seen.tail))
 
     def acknowledge(self, position: Position) -> None:
@@ -202,6 +202,15 @@ class DatabaseReader:
             self._kind.release()
 
 
+@contextmanager
+def _as_readers_begin_anew() -> Iterator[None]:
+    """What is missing is missing; how to begin anew, a source says to those who have a capture."""
+    try:
+        yield
+    except PositionLost as lost:
+        raise PositionLost(lost.text, _ANEW) from lost
+
+
 def _seen_of(token: Token) -> _Seen:
     try:
         logged, others, last, read = token.tail
@@ -217,9 +226,11 @@ def _is_logged(event: Event) -> bool:
     return isinstance(event, Message)
 
 
-def _is_read(event: Event) -> bool:
-    """Whether an event is a row that was read, beside the log."""
-    return isinstance(event, RawChange) and event.op == READ and event.origin.snapshot != "false"
+def _is_beside(event: Event) -> bool:
+    """Whether an event is of a table that is read beside the log: a row, or the truncate with which that begins.
+
+    If the table is read again, both come again."""
+    return isinstance(event, RawChange) and event.origin.snapshot != "false"
 
 
 def _transaction_of(event: Event) -> str:

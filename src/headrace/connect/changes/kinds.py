@@ -65,7 +65,6 @@ def postgres(
         chunk_rows=_ROWS,
         batch_messages=_ROWS,
         temporary=slot is None,
-        goes_on=slot is not None,
     )
     # The publication stays in the database, so readers of the same tables share one.
     shared = f"headrace_changes_{sha256(repr(named).encode()).hexdigest()[:12]}"
@@ -159,7 +158,7 @@ def sqlite(
         return _bounded(SqliteSource(chosen))
 
     def remembered() -> Position | None:
-        return None if slot is None else acknowledged(path, slot, chosen.busy_timeout_s)
+        return None if slot is None or snapshot else acknowledged(path, slot, chosen.busy_timeout_s)
 
     def release() -> None:
         if slot is None and path.is_file():

@@ -41,13 +41,13 @@ def changes(
 ) -> Changes:
     """The changes of a database, a topic or a view from now on; of these tables, or of all if none is named.
 
-    `snapshot` begins with every row that is there. `resume` is the `position` of a change: the stream goes on behind
-    it. `slot` names a place that the database remembers (PostgreSQL, SQLite), so that nothing is lost while nobody
-    reads; dropping it is up to you. `key_columns` names the columns of a table's key, where it is not the primary key.
-    `operations`, `columns` and `where`, a function of a change, choose what is handed out. With `heartbeat_s` a change
-    with the op "h" comes whenever nothing else did for so long. With `acknowledge=False` the database keeps its log
-    until `Changes.acknowledge` is called. With `token_secret` positions are signed. Anything else is a setting of the
-    source.
+    `snapshot` begins with every row that is there, and a slot anew. `resume` is the `position` of a change: the stream
+    goes on behind it. `slot` names a place that the database remembers (PostgreSQL, SQLite), so that nothing is lost
+    while nobody reads; dropping it is up to you. `key_columns` names the columns of a table's key, where it is not the
+    primary key. `operations`, `columns` and `where`, a function of a change, choose what is handed out. With
+    `heartbeat_s` a change with the op "h" comes whenever nothing else did for so long. With `acknowledge=False` the
+    database keeps its log until `Changes.acknowledge` is called. With `token_secret` positions are signed. Anything
+    else is a setting of the source.
     """
     choice = Choice.of(operations, columns, where)
     if isinstance(tables, str):

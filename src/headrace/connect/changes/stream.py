@@ -303,11 +303,10 @@ class Changes:
         self._start()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            is_new_portion = not self._ready
-            change = self._take()
+            if not self._ready:  # who never waits would keep everybody else from running
+                await asyncio.sleep(0)
+            change = self._take()  # nothing is waited for behind this, so who is cancelled loses no change
             if change is not None or self._is_over():
-                if is_new_portion:
-                    await asyncio.sleep(0)  # who never waits would keep everybody else from running
                 return change
             if not await self._wait_async(self._left_s(deadline)):
                 if self._is_heartbeat_due():

@@ -35,7 +35,6 @@ class PostgresSettings:
     failover: bool = False
     streaming: bool = True  # large transactions are sent while they run, and wait here
     temporary: bool = False  # the slot goes with the connection
-    goes_on: bool = False  # without a stored position, at the slot's own: for readers whose only memory it is
     batch_messages: int = 8192
 
     def __post_init__(self) -> None:

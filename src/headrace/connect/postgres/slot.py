@@ -52,8 +52,8 @@ def slot_state(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> Sl
     return SlotState(name, plugin, database, parse_lsn(confirmed or "0/0"), status, int(lag or 0))
 
 
-def check_slot(state: SlotState, database: str) -> None:
-    """Refuse a slot that cannot be read."""
+def check_slot(state: SlotState, database: str, *, may_be_lost: bool = False) -> None:
+    """Refuse a slot that cannot be read, or is none of ours to drop."""
     drop = f"SELECT pg_drop_replication_slot('{state.name}')"
     if state.plugin != "pgoutput":
         kind = f"of plugin {state.plugin}" if state.plugin else "a physical one"
@@ -62,7 +62,7 @@ def check_slot(state: SlotState, database: str) -> None:
         )
     if state.database != database:
         raise SourceRefused(f"slot {state.name} belongs to database {state.database}", "choose another name for slot")
-    if state.is_lost:
+    if state.is_lost and not may_be_lost:
         raise slot_lost(state.name)
 
 
@@ -183,12 +183,10 @@ class Start:
     lsn: int = 0
 
 
-def decide_start(
-    position: Position | None, slot: SlotState | None, mode: str, name: str, *, goes_on: bool = False
-) -> Start:
+def decide_start(position: Position | None, slot: SlotState | None, mode: str, name: str) -> Start:
     """How to begin; refuses where changes would be missing and nobody allowed a new snapshot."""
     if position is None:
-        if slot is not None and (goes_on or mode == "never"):
+        if slot is not None and mode == "never":
             if slot.is_lost:
                 raise slot_lost(name)
             return Start(Begin.STREAM, lsn=slot.confirmed_lsn)

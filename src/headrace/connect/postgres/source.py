@@ -89,9 +89,9 @@ class PostgresSource:
         self._tables = tables = CapturedTables(side, settings, stored)
         tables.publish()
         state = slot_state(side, settings.slot)
-        start = decide_start(position, state, settings.snapshot, settings.slot, goes_on=settings.goes_on)
-        if state is not None and not start.drop_slot:
-            check_slot(state, self.database)
+        start = decide_start(position, state, settings.snapshot, settings.slot)
+        if state is not None:
+            check_slot(state, self.database, may_be_lost=start.drop_slot)
         self._beat_at = time.monotonic() + settings.heartbeat_s
         self._remaining = Remaining.from_json(stored.get("snapshot", []))
         self._stopped = stored.get(STORED, {})

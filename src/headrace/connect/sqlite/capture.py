@@ -123,9 +123,10 @@ class Capture:
                         f"{self._name}_changes WHERE position <= ? ORDER BY position LIMIT ?)",
                         [position, self._settings.prune_rows],
                     ).rowcount
-                    if gone < self._settings.prune_rows:
-                        connection.execute(f"UPDATE {self._name}_state SET pruned = ?", [position])
-                        return
+                    # With the first portion already: from then on something is missing for who stands before it.
+                    connection.execute(f"UPDATE {self._name}_state SET pruned = ?", [position])
+                if gone < self._settings.prune_rows:
+                    return
         except sqlite3.OperationalError as error:
             log.info("pruning put off", path=str(self._settings.path), reason=str(error))
 

@@ -10,6 +10,7 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from headrace.connect.change import (
@@ -24,7 +25,13 @@ from headrace.connect.change import (
     UnseenChange,
     with_values,
 )
-from headrace.connect.errors import ConnectError, PositionLost, SchemaChangeBlocked, SourceRefused
+from headrace.connect.errors import (
+    ConnectError,
+    PositionLost,
+    SchemaChangeBlocked,
+    SourceRefused,
+    SourceUnavailable,
+)
 from headrace.connect.sqlite.capture import REPLACED, Capture, read_anew
 from headrace.connect.sqlite.connection import SqliteSettings, connect, read_wire, translated
 from headrace.connect.sqlite.shape import Shape, difference
@@ -59,6 +66,7 @@ class SqliteSource:
         self._stopped = StoppedTables()
         self._is_anew = False  # whether topics hold rows of which nobody knows whether they are still there
         self._seen = (-1, -1)
+        self._file: tuple[int, int] | None = None
         self._prune_at = 0.0
         self._acknowledged = 0  # and not pruned yet
 
@@ -70,28 +78,20 @@ class SqliteSource:
         self._capture = Capture(self._writer, settings)
         self._capture.install()
         self._reader = read_wire(connect(settings.path, settings.busy_timeout_s))
+        self._file = _file_at(settings.path)
         with translated(settings.path):
             self._begin(position)
 
     def _begin(self, position: Position | None) -> None:
         mode = self._settings.snapshot
-        installed, pruned, last = self._capture.state()
-        self._installed = installed
+        self._installed, _, last = self._capture.state()
         self._learn_shapes()
         if position is not None and not position.get("ended"):
-            missing = None
-            if position["capture"] != installed:
-                missing = "capture was taken away and installed again since"
-            elif position["change"] < pruned:
-                missing = f"changes up to {pruned} were acknowledged by another reader"
-            elif position["change"] > last:
-                missing = "the file is older than it, as after a backup was put back"
-            if missing and mode != "when-needed":
-                raise PositionLost(
-                    f"changes of {self._settings.path} behind position {position['change']} are missing ({missing})",
-                    "start with snapshot='when-needed', and give each reader a capture of its own",
-                )
-            if missing:
+            try:
+                self._refuse_lost(position["capture"], position["change"])
+            except PositionLost:
+                if mode != "when-needed":
+                    raise
                 position = None
                 self._is_anew = True
         if position is None:
@@ -109,6 +109,22 @@ class SqliteSource:
             read_anew(self._settings, [name for name in self._stopped.names if name in here])
         if "snapshot" in position:
             self._start_snapshot(position["snapshot"])
+
+    def _refuse_lost(self, capture: str, change: int) -> None:
+        """Refuse a position behind which changes are missing."""
+        installed, pruned, last = self._capture.state()
+        if capture != installed:
+            missing = "capture was taken away and installed again since"
+        elif change < pruned:
+            missing = f"changes up to {pruned} were acknowledged by another reader"
+        elif change > last:
+            missing = "the file is older than it, as after a backup was put back"
+        else:
+            return
+        raise PositionLost(
+            f"changes of {self._settings.path} behind position {change} are missing ({missing})",
+            "start with snapshot='when-needed', and give each reader a capture of its own",
+        )
 
     def _start_snapshot(self, place: dict[str, Any] | None) -> None:
         reader = self._reader
@@ -183,6 +199,8 @@ class SqliteSource:
         """Whether anybody committed since the last look; and if tables changed their shape, triggers follow them."""
         reader = self._reader
         assert reader is not None
+        if _file_at(self._settings.path) != self._file:
+            raise SourceUnavailable(f"database {self._settings.path} was taken away or replaced by another file")
         version = reader.execute("PRAGMA schema_version").fetchone()[0]
         seen = (reader.execute("PRAGMA data_version").fetchone()[0], version)
         if seen == self._seen:
@@ -211,6 +229,8 @@ class SqliteSource:
             found.close()
         if is_full:
             self._seen = (-1, self._seen[1])  # there is more
+        # Behind the read: what another reader acknowledged meanwhile is perhaps not in it.
+        self._refuse_lost(self._installed, self._change)
         if any(row[1] not in self._tables for row in rows):
             self._learn_shapes()
         events: list[Event] = []
@@ -296,6 +316,15 @@ class SqliteSource:
                 connection.close()
         self._reader = self._writer = None
         self._snapshot = None
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file that is: one that was moved or deleted can be read on for ever, and nobody writes to it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def moved(position: Position, table: str, key: Sequence[Any]) -> Position:

@@ -192,6 +192,18 @@ class ChangesContract:
         del expected[6], expected[self.many - 6]
         assert replica.rows == expected
 
+    def test_a_snapshot_without_a_token_begins_anew(self, stand: Stand) -> None:
+        rows = dict.fromkeys(range(20), "old")
+        stand.put(rows)
+        with self.open(stand, snapshot=True) as stream:
+            read(stream, 1)  # and its token was stored nowhere
+        stand.put({20: "new"})
+        replica = Replica()
+        with self.open(stand, snapshot=True) as stream:
+            for change in rest(stream, 2.0):
+                replica.take(change)
+        assert replica.rows == rows | {20: "new"}
+
     def test_it_is_the_same_in_asyncio_and_ends_when_cancelled(self, stand: Stand) -> None:
         async def follow(stream: Changes, found: list[int]) -> None:
             async for change in stream:

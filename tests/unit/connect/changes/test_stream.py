@@ -244,3 +244,28 @@ def test_a_wrong_choice_is_refused() -> None:
     for wrong in ({"operations": ("x",)}, {"operations": "cu"}, {"columns": "v"}, {"where": "v > 1"}):
         with pytest.raises(InvalidConnectSetting):
             Choice.of(**{"operations": (), "columns": (), "where": None, **wrong})
+
+
+def test_who_is_cancelled_at_any_step_loses_no_change() -> None:
+    async def run() -> list[int]:
+        reader, found = MadeUp(), []
+        with Changes(reader) as stream:
+            for id_ in range(8):
+                reader.give(id_)
+                await asyncio.to_thread(wait_for, lambda: stream.read_ahead > 0)
+                for steps in range(1, 4):
+                    task = asyncio.create_task(stream.next_async())
+                    for _ in range(steps):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    try:
+                        taken = await task
+                    except asyncio.CancelledError:
+                        continue
+                    found.append(taken)
+                    break
+                else:
+                    found.append(await stream.next_async(5))
+        return ids([one for one in found if one is not None])
+
+    assert asyncio.run(run()) == list(range(8))
