@@ -145,9 +145,9 @@ contents = st.builds(
     st.integers(-(2**63), 2**63 - 1),
     st.none()
     | st.builds(
-        lambda topic, partition, after, more: Origin(topic, partition, after + more, after),
+        lambda topic, partition, after, more, topic_id: Origin(topic, partition, after + more, after, topic_id),
         st.from_regex(r"[a-z.-]{1,249}", fullmatch=True), st.integers(0, 2**31 - 1), st.integers(-1, 2**61),
-        st.integers(1, 2**61),
+        st.integers(1, 2**61), st.binary(min_size=16, max_size=16),
     ),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ import pytest
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import delete_records, delete_topics, ensure_topic
+from headrace.client.admin import create_topic, delete_records, delete_topics, ensure_topic
 from headrace.client.cluster import Cluster
 from headrace.errors import HeadraceError
 from headrace.gateways.errors import GatewayError
@@ -315,6 +315,23 @@ def test_a_topic_that_is_made_again_ends_who_follows_it(broker: Broker, group: s
         write_topic(broker.bootstrap_servers, "told", [b"c"])
         with pytest.raises(GatewayError, match="deleted and made again"):
             list(subscriber)
+
+
+def test_a_topic_that_is_made_again_while_it_is_published_ends_who_follows_it(broker: Broker, group: str) -> None:
+    write_topic(broker.bootstrap_servers, "told", [b"%d" % number for number in range(5)])
+    with (
+        running(KIND, broker.bootstrap_servers, direction="out", topic="told", group=group) as gateway,
+        LogSubscriber(group, broker.bootstrap_servers, "told", start="earliest") as subscriber,
+    ):
+        assert [record.offset for record in itertools.islice(subscriber, 5)] == list(range(5))
+        until(lambda: gateway.progress.records == 5, "they are published")
+        with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
+            delete_topics(cluster, ["told"])
+            create_topic(cluster, "told", partitions=1)
+        write_topic(broker.bootstrap_servers, "told", [b"new %d" % number for number in range(20)])
+        until(lambda: gateway.progress.records == 25, "the new one is published")
+        with pytest.raises(GatewayError, match="deleted and made again"):
+            next(iter(subscriber))
 
 
 def test_what_comes_from_a_topic_does_not_go_round(broker: Broker, group: str) -> None:

@@ -27,6 +27,7 @@ from headrace.gateways.multicast.message import Message
 from headrace.gateways.multicast.stream import ReceivingSettings
 from headrace.gateways.multicast.subscriber import QUEUE_BYTES, Subscriber
 from headrace.model import TopicPartition
+from headrace.protocol.schema import ZERO_UUID
 from headrace.retry import Backoff
 from headrace.telemetry.logs import RareLines, get_logger
 
@@ -78,6 +79,7 @@ class LogSubscriber:
         self._start = start
         self._joining: Joining | None = None
         self._topic_id: str | None = None
+        self._origin_id: bytes = ZERO_UUID  # as messages have it
         self._has_to_look = True
         self._looked_at = 0.0
         self._is_closed = False
@@ -177,8 +179,12 @@ class LogSubscriber:
             return
         for event in self._subscriber.take(_AT_ONCE, timeout_s):
             if isinstance(event, Message):
-                if event.origin is not None and event.origin.topic == self.topic:
+                if event.origin is None or event.origin.topic != self.topic:
+                    continue
+                if event.origin.topic_id in (self._origin_id, ZERO_UUID):
                     self._emit(joining.live(event, event.origin))
+                else:
+                    self._has_to_look = True  # another topic has this name by now, or a gateway goes on with one before
             elif isinstance(event, Lost | Ended):
                 self._has_to_look = True
 
@@ -188,7 +194,7 @@ class LogSubscriber:
         """One turn after another: some of the log, or what the group has."""
         topic = cluster.topic(self.topic, refresh=True)
         if self._topic_id is None:
-            self._topic_id = topic.id_text
+            self._topic_id, self._origin_id = topic.id_text, topic.id
         check_id(topic, self._topic_id)
         if self._joining is None:
             self._joining = Joining(self._first_positions(cluster))
@@ -201,6 +207,7 @@ class LogSubscriber:
             if self._has_to_look or (is_alone and now >= self._looked_at + _LOOK_EVERY_S):
                 self._has_to_look, self._looked_at = False, now
                 try:
+                    check_id(cluster.topic(self.topic, refresh=True), self._topic_id)
                     held = self._bounds(cluster)
                 except ClientError:
                     self._has_to_look = True

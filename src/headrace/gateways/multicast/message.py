@@ -1,7 +1,7 @@
 """A message of a group: what it carries beside its bytes. Pure.
 
 flags · timestamp in ms, then by the flags: where it stands in a log (partition, offset, offset of the record before,
-length and bytes of the topic) · key · headers; the value is the rest
+id of the topic, length and bytes of its name) · key · headers; the value is the rest
 """
 
 import re
@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.multicast.wire import Session
+from headrace.protocol.schema import ZERO_UUID
 
 _KEY, _HEADERS, _NO_VALUE, _ORIGIN = 1, 2, 4, 8
 _FIXED: Final = struct.Struct("!Bq")
-_PLACE: Final = struct.Struct("!IqqB")
+_PLACE: Final = struct.Struct("!Iqq16sB")
 _SHORT: Final = struct.Struct("!H")
 _LONG: Final = struct.Struct("!I")
 _NULL: Final = 0xFFFF_FFFF
@@ -30,12 +31,16 @@ class InvalidMessage(GatewayError):
 
 
 class Origin(NamedTuple):
-    """Where a message stands in a log; no record of its partition stands between `after` and `offset`."""
+    """Where a message stands in a log; no record of its partition stands between `after` and `offset`.
+
+    A topic that is deleted and made again has another id; one of zeroes is not known.
+    """
 
     topic: str
     partition: int
     offset: int
     after: int  # -1 if it is not known
+    topic_id: bytes = ZERO_UUID
 
 
 class Content(NamedTuple):
@@ -75,6 +80,7 @@ def check_content(content: Content) -> None:
         and origin.topic.isascii()
         and 0 <= origin.partition < 1 << 31
         and -1 <= origin.after < origin.offset < 1 << 63
+        and len(origin.topic_id) == len(ZERO_UUID)
     ):
         raise InvalidMessage(f"{origin} is no place in a log: offset is above after, and topic is a topic's name")
 
@@ -86,7 +92,7 @@ def write_content(content: Content) -> bytes:
     if origin is not None:
         flags |= _ORIGIN
         topic = origin.topic.encode()
-        parts += (_PLACE.pack(origin.partition, origin.offset, origin.after, len(topic)), topic)
+        parts += (_PLACE.pack(origin.partition, origin.offset, origin.after, origin.topic_id, len(topic)), topic)
     if key is not None:
         flags |= _KEY
         parts += (_LONG.pack(len(key)), key)
@@ -128,11 +134,11 @@ def _read_rest(data: bytes, flags: int, timestamp_ms: int) -> Content:
     origin = key = None
     headers: list[tuple[str, bytes | None]] = []
     if flags & _ORIGIN:
-        partition, offset, after, length = _PLACE.unpack_from(data, place)
+        partition, offset, after, topic_id, length = _PLACE.unpack_from(data, place)
         topic, place = _take(data, place + _PLACE.size, length)
         if offset < 0 or not -1 <= after < offset or length > _MOST_TOPIC_BYTES:
             raise InvalidMessage("a message stands at a place that no log has")
-        origin = Origin(topic.decode(), partition, offset, after)
+        origin = Origin(topic.decode(), partition, offset, after, topic_id)
     if flags & _KEY:
         (length,) = _LONG.unpack_from(data, place)
         key, place = _take(data, place + _LONG.size, length)

@@ -86,7 +86,7 @@ class OutwardGateway:
             try:
                 if self._topic_id != topic.id_text or not self._positions:
                     self._positions, self._topic_id = self._first_positions(cluster, topic.id_text), topic.id_text
-                while self._publish(cluster, sender):
+                while self._publish(cluster, sender, topic.id):
                     pass
             except Exception:
                 with contextlib.suppress(ClientError):
@@ -114,7 +114,7 @@ class OutwardGateway:
                 positions[where.partition] = min(max(stored["offset"], bound.start), bound.end)
         return positions
 
-    def _publish(self, cluster: Cluster, sender: Sender) -> bool:
+    def _publish(self, cluster: Cluster, sender: Sender, topic_id: bytes) -> bool:
         """Publish until it is told to stop; or until partitions were added, then it is to begin anew."""
         assert self._publisher is not None
         publisher, progress, topic = self._publisher, self.progress, self.settings.topic
@@ -139,7 +139,7 @@ class OutwardGateway:
                         key=record.key,
                         headers=tuple((header.name, header.value) for header in record.headers),
                         timestamp_ms=record.timestamp,
-                        origin=Origin(topic, where.partition, record.offset, after[where]),
+                        origin=Origin(topic, where.partition, record.offset, after[where], topic_id),
                     )
                 except GatewayError as error:  # it is longer than a message may be; its place shows that it is missing
                     bad.refuse(str(error), f"{where} at offset {record.offset}")
