@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "search-streams.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "search-on-streams.md").read_text()
 BLOCKS = re.findall(r"^```(shell|text)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 ROWS = re.findall(
     r"^\| `(.*?) \|", PAGE.partition("## The language")[2].partition("What a query costs")[0], re.MULTILINE
