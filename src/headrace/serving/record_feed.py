@@ -308,36 +308,74 @@ Event = Found[T] | Live | Missed | Dropped | Quiet | Problem
 
 _PAGE: Final = 200  # records that are taken at a time for one listener
 _PAGE_BYTES: Final = 256 * 1024
+_TURN_S: Final = 1.0  # of who reads a log again, while others wait to
 
 
 class Replays:
     """The threads that read logs again for those who come back; not all of them at once."""
 
     def __init__(self, threads: int = 4, at_once: int = 16) -> None:
-        self._pool = ThreadPoolExecutor(threads, "headrace-replay")
-        self._turns = asyncio.Semaphore(at_once)
+        self.pool = ThreadPoolExecutor(threads, "headrace-replay")
+        self.turns = asyncio.Semaphore(at_once)
+        self.waiting = 0
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.pool.shutdown(wait=False, cancel_futures=True)
 
     async def begin(self, timeout_s: float) -> bool:
         """Wait for a turn, or so long."""
+        self.waiting += 1
         try:
             async with asyncio.timeout(timeout_s):
-                await self._turns.acquire()
+                await self.turns.acquire()
         except TimeoutError:
             return False
+        finally:
+            self.waiting -= 1
         return True
 
+
+class _Turn(Generic[T]):
+    """One who reads a log again. After a while the turn is another's, if one waits: also of somebody who has a page and
+    does not take it, for that can last for ever."""
+
+    def __init__(self, replays: Replays, pages: Generator[T, None, None]) -> None:
+        """It was begun, and ends with `end`."""
+        self._replays = replays
+        self._pages = pages
+        self._loop = asyncio.get_running_loop()
+        self._is_reading = self._is_due = self.is_over = False
+        self._timer = self._loop.call_later(_TURN_S, self._come_due)
+
+    async def next(self) -> T | None:
+        """A page; None behind the last one."""
+        self._is_reading = True
+        try:
+            return await self._loop.run_in_executor(self._replays.pool, next, self._pages, None)
+        finally:
+            self._is_reading = False
+            if self._is_due:
+                self._give_way()
+
+    def _come_due(self) -> None:
+        self._is_due = True
+        if not self._is_reading:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        if self._replays.waiting:
+            self.end()
+        elif not self.is_over:
+            self._is_due = False
+            self._timer = self._loop.call_later(_TURN_S, self._come_due)
+
     def end(self) -> None:
-        self._turns.release()
-
-    async def next(self, pages: Generator[T, None, None]) -> T | None:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, next, pages, None)
-
-    def finish(self, pages: Generator[T, None, None]) -> None:
-        with suppress(RuntimeError):  # the server has ended
-            self._pool.submit(pages.close)
+        if not self.is_over:
+            self.is_over = True
+            self._timer.cancel()
+            self._replays.turns.release()
+            with suppress(RuntimeError):  # the server has ended
+                self._replays.pool.submit(self._pages.close)
 
 
 def sent_event(event: Event[T], topic: str, kind: str, shown: Callable[[Kept[T]], str]) -> bytes:
@@ -467,33 +505,38 @@ class Listener(Generic[T]):
             while not await self._replays.begin(self._heartbeat_s):
                 yield [Quiet(self.place)]
             most = self._most_replayed if is_first else None
-            pages = _pages(self._feed, self._reached, until, self._topic_id, most)
+            turn = _Turn(self._replays, _pages(self._feed, self._reached, until, self._topic_id, most))
+            problem = ""
             try:
-                while (page := await self._replays.next(pages)) is not None:
+                while (page := await turn.next()) is not None:
+                    events: list[Event[T]] = []
                     if isinstance(page, _Beginning):
                         self._reached = dict(page.offsets)
                         if page.missed:
-                            yield [Missed(page.missed, self.place)]
-                        continue
-                    events: list[Event[T]] = []
-                    for each in page:
-                        self._reached[each.partition] = each.offset + 1
-                        if self._takes(each):
-                            events.append(Found(each, self.place))
+                            events = [Missed(page.missed, self.place)]
+                    else:
+                        for each in page:
+                            self._reached[each.partition] = each.offset + 1
+                            if self._takes(each):
+                                events.append(Found(each, self.place))
                     if events or self._is_quiet():
                         yield events or [Quiet(self.place)]
-                for part, at in until.items():  # also behind what nobody sees
-                    self._reached[part] = max(at, self._reached.get(part, 0))
-                return
+                    if turn.is_over:
+                        break
+                else:
+                    for part, at in until.items():  # also behind what nobody sees
+                        self._reached[part] = max(at, self._reached.get(part, 0))
+                    return
             except (UnknownTopic, UnknownPartition, TopicReplaced):  # there is nothing to come back to
                 self._reached = dict(until)
                 return
             except ClientError as error:
-                yield [Problem(str(error))]
+                problem = str(error)
             finally:
-                self._replays.finish(pages)
-                self._replays.end()
-            await asyncio.sleep(_AGAIN_S)
+                turn.end()
+            if problem:
+                yield [Problem(problem)]
+                await asyncio.sleep(_AGAIN_S)
 
 
 class _Beginning(NamedTuple):

@@ -227,3 +227,16 @@ def test_the_server_ends_with_a_client_that_does_not_read(broker: str, topic: st
             began = time.monotonic()
         assert time.monotonic() - began < 6
         socket.socket.close()
+
+
+def test_those_who_take_nothing_of_what_is_in_the_log_hold_up_nobody_else(web: Client, topic: str) -> None:
+    web.produce(topic, values(10))
+    with contextlib.ExitStack() as stack:
+        for _ in range(16):  # all that may read logs at once
+            socket = stack.enter_context(opened(web, f"/ws/{topic}?from=earliest&credit=0"))
+            say(socket, type="credit", records=1)
+            assert hear(socket, "record")["record"]["value"]["n"] == 0
+        found = web.consume(topic, "from=earliest&max_wait=5000")
+        assert [each["value"]["n"] for each in found["records"]] == list(range(10))
+        say(socket, type="credit", records=9)
+        assert [hear(socket, "record")["record"]["value"]["n"] for _ in range(9)] == list(range(1, 10))
