@@ -8,7 +8,6 @@ one case. On a second listener clients have to log in: each API is asked there b
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +141,7 @@ def answers(admin: Wire, case: Case) -> dict[str, Any]:
 
 def describe(admin: Wire, **filters: Any) -> list[Any]:
     """The ACLs that match."""
-    answer = admin.ask(replace(LIST_ACLS, **filters))
+    answer = admin.ask(LIST_ACLS.replaced(**filters))
     assert answer.error_code == 0
     return sorted(
         (each.resource_type, each.resource_name, each.pattern_type, acl.principal, acl.host, acl.operation)
@@ -160,7 +159,7 @@ def change_acls(admin: Wire) -> dict[str, Any]:
     def entry(name: str = "f.one", pattern: PatternType = PatternType.LITERAL, **changes: Any) -> AclCreation:
         made = acl("*", Operation.READ, TOPIC, name, pattern)
         made.principal = "User:filtered"
-        return replace(made, **changes)
+        return made.replaced(**changes)
 
     mine = {"principal_filter": "User:filtered"}
     found: dict[str, Any] = {
@@ -240,7 +239,7 @@ def denied_and_taken_back(admin: Wire) -> dict[str, Any]:
     found = {}
     grant(
         acl(guest, Operation.ALL, TOPIC, "access", PatternType.PREFIXED),
-        replace(acl(guest, Operation.WRITE, TOPIC, "*", PatternType.LITERAL), permission_type=Permission.DENY),
+        acl(guest, Operation.WRITE, TOPIC, "*", PatternType.LITERAL).replaced(permission_type=Permission.DENY),
     )
     with Wire(admin.servers, source=guest) as client:
 
@@ -372,11 +371,9 @@ def before_login(servers: str) -> dict[str, Any]:
 def after_login(servers: str, admin: Wire) -> dict[str, Any]:
     """Users with names: one with an ACL, one without, one that everybody's ACL denies, and a super user."""
     creations = [
-        replace(acl("*", Operation.READ, TOPIC, "access.", PatternType.PREFIXED), principal="User:alice"),
-        replace(
-            acl("*", Operation.READ, TOPIC, "access.missing", PatternType.LITERAL),
-            principal="User:*",
-            permission_type=Permission.DENY,
+        acl("*", Operation.READ, TOPIC, "access.", PatternType.PREFIXED).replaced(principal="User:alice"),
+        acl("*", Operation.READ, TOPIC, "access.missing", PatternType.LITERAL).replaced(
+            principal="User:*", permission_type=Permission.DENY
         ),
     ]
     assert not any(each.error_code for each in admin.ask(CreateAclsRequest(creations=creations)).results)

@@ -122,6 +122,6 @@ def test_the_first_file_names_the_extra_that_it_needs(installs: Installs, tmp_pa
 def test_every_package_of_an_extra_is_known() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     everything = extras.pop("all")
-    assert everything == [f"headrace[{','.join(name for name in extras if name != 'gateways')}]"]
-    assert set(EXTRA_OF.values()) == set(extras)
+    assert everything == [f"headrace[{','.join(extras)}]"]
+    assert set(EXTRA_OF.values()) == set(extras) - {"statsd"}  # without which nothing is missing, and all is slower
     assert (ROOT / "LICENSE").read_text().lstrip().startswith("Apache License")

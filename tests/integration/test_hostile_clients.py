@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -375,14 +374,14 @@ def test_what_is_asked_for_a_thousand_times_is_answered_once(broker: Broker) -> 
         commit = OffsetCommitRequest(generation_id_or_member_epoch=-1, member_id="", topics=asked)
         groups = [f"asked-{n}" for n in range(10)]
         for group in groups:
-            wire.ask(replace(commit, group_id=group), OffsetCommitResponse, 8)
+            wire.ask(commit.replaced(group_id=group), OffsetCommitResponse, 8)
 
         everything = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in groups])
         everything.groups *= 1000
         fetched = wire.ask(everything, OffsetFetchResponse, 8).groups
         assert [(group.group_id, len(group.topics[0].partitions)) for group in fetched] == [(g, 100) for g in groups]
         some = OffsetFetchRequestTopics(name="asked", partition_indexes=[1])
-        twice = [replace(everything.groups[0], topics=[replace(some, partition_indexes=[n])]) for n in (1, 2)]
+        twice = [everything.groups[0].replaced(topics=[some.replaced(partition_indexes=[n])]) for n in (1, 2)]
         fetched = wire.ask(OffsetFetchRequest(groups=twice), OffsetFetchResponse, 8).groups
         assert [group.topics[0].partitions[0].committed_offset for group in fetched] == [1, 2]
 
@@ -591,7 +590,7 @@ def fetch_all(wire: Wire, topic: str, partitions: int, read: Iterable[int] = ())
     request = wire.fetch_request(topic, 0, wait_ms=300_000)
     (asked,) = request.topics[0].partitions
     request.topics[0].partitions = [
-        replace(asked, partition=n, fetch_offset=1 if n in read else 0) for n in range(partitions)
+        asked.replaced(partition=n, fetch_offset=1 if n in read else 0) for n in range(partitions)
     ]
     return request
 

@@ -59,7 +59,10 @@ def test_it_chooses_ends_and_beats(stand: SqliteStand) -> None:
 def test_ctrl_c_ends_it_quietly_and_leaves_nothing(stand: SqliteStand) -> None:
     before = stand.tables_there()
     command = [sys.executable, "-m", "headrace.cli.main", "changes", stand.url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background has it ignored
+    ) as process:  # fmt: skip
         wait_until(lambda: len(stand.tables_there()) > len(before) + 4, "it did not begin")
         stand.put({1: "a"})
         assert process.stdout is not None
