@@ -142,3 +142,31 @@ def test_positions_of_files_that_are_gone_are_given_up(tmp_path: Path) -> None:
         with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
             assert len(read_committed(cluster, POSITIONS, lambda _: True)) == 1, "the patterns"
         assert committed(broker.bootstrap_servers) == [b"0"] * 5 + [b"1"] * 4 + [b"2"] * 3
+
+
+def test_files_whose_folder_goes_away_and_comes_back_are_not_read_again(tmp_path: Path) -> None:
+    """As with a mount, also one that comes after the follower when a machine starts."""
+    logs, away = tmp_path / "logs", tmp_path / "away"
+    logs.mkdir()
+    with Broker(tmp_path / "broker", durability="os") as broker:
+        for number in range(2):
+            follower = following(broker.bootstrap_servers, logs / "*.log")
+            thread = Thread(target=follower.run)
+            thread.start()
+            try:
+                if number:
+                    until(lambda: follower.progress.files, "it knows of the file")  # noqa: B023
+                else:
+                    (logs / "a.log").write_bytes(b"0\n")
+                    until(lambda: follower.progress.records == 1, "the line is written")  # noqa: B023
+                    logs.rename(away)
+                until(lambda: not follower.progress.files, "it looks for it no more")  # noqa: B023
+                away.rename(logs)
+                with (logs / "a.log").open("ab") as file:
+                    file.write(b"%d\n" % (number + 1))
+                until(lambda: committed(broker.bootstrap_servers)[-1:] == [b"%d" % (number + 1)], "it goes on")  # noqa: B023
+            finally:
+                follower.stopping.set()
+                thread.join(30)
+            logs.rename(away)
+        assert committed(broker.bootstrap_servers) == [b"0", b"1", b"2"]

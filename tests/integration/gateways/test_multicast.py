@@ -323,7 +323,8 @@ def test_a_topic_that_is_made_again_while_it_is_published_ends_who_follows_it(br
         running(KIND, broker.bootstrap_servers, direction="out", topic="told", group=group) as gateway,
         LogSubscriber(group, broker.bootstrap_servers, "told", start="earliest") as subscriber,
     ):
-        assert [record.offset for record in itertools.islice(subscriber, 5)] == list(range(5))
+        records = iter(subscriber)  # one for all: a new one asks the broker first
+        assert [record.offset for record in itertools.islice(records, 5)] == list(range(5))
         until(lambda: gateway.progress.records == 5, "they are published")
         with Cluster(parse_bootstrap(broker.bootstrap_servers)) as cluster:
             delete_topics(cluster, ["told"])
@@ -331,7 +332,7 @@ def test_a_topic_that_is_made_again_while_it_is_published_ends_who_follows_it(br
         write_topic(broker.bootstrap_servers, "told", [b"new %d" % number for number in range(20)])
         until(lambda: gateway.progress.records == 25, "the new one is published")
         with pytest.raises(GatewayError, match="deleted and made again"):
-            next(iter(subscriber))
+            next(records)
 
 
 def test_what_comes_from_a_topic_does_not_go_round(broker: Broker, group: str) -> None:

@@ -1,5 +1,7 @@
 """What becomes of followed files at a look, and how pieces are cut into lines."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +80,19 @@ def test_of_files_of_one_time_the_one_that_was_rotated_more_often_is_older() -> 
 def test_an_inode_that_is_used_again_is_another_file() -> None:
     found = look(known(read(1, b"a\nb\n")), [seen(1, b"longer than before\n")], begun=PATTERNS)
     assert offsets(found.tracked) == {1: 0}
+
+
+def test_a_file_on_a_device_with_another_number_goes_on() -> None:
+    """As after a machine has started again: nothing is read twice."""
+    now = seen(1, b"a\nb\n")
+    moved = replace(now, identity=Identity(2, 1))
+    found = look(known(read(1, b"a\n"), read(3, b"c\n")), [moved], begun=PATTERNS)
+    assert found.tracked == {moved.identity: replace(read(1, b"a\n"), identity=moved.identity)}
+    assert [file.identity.inode for file in found.gone] == [3]
+    other = replace(seen(1, b"other\n"), identity=Identity(2, 1))
+    assert offsets(look(known(read(1, b"a\n")), [other], begun=PATTERNS).tracked) == {1: 0}
+    both = look(known(read(1, b"a\n")), [now, moved], begun=PATTERNS)
+    assert both.tracked[moved.identity].offset == 0, "the first is still there"
 
 
 def test_what_is_in_no_folder_is_gone() -> None:

@@ -38,6 +38,7 @@ _STEP_BYTES: Final = 8 * 1024 * 1024  # of all files, in one transaction
 _STEP_LINES: Final = 200_000  # likewise: what a record takes here is more than a short line
 _SETTLED_S: Final = 5.0  # a rotated file that nobody wrote to for so long has ended, also within a line
 _MISSES: Final = 10  # looks in which a file is in no folder before it is believed to be gone
+_MOST_AWAY: Final = 1_000  # files whose folders are away, and which may come back with them
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +230,18 @@ class _Work:
         misses = {file.identity: self._misses.get(file.identity, 0) + 1 for file in found.gone}
         # Files that are being renamed may be in no folder for a moment; one that was removed may have a rest to read.
         stay = {file.identity: file for file in found.gone if misses[file.identity] < _MISSES}
+        away: dict[Identity, Tracked] = {}
+        for file in found.gone:
+            if file.identity not in stay:
+                self._files.release(file.identity)
+                # What was read of a file that only cannot be looked at must not be read again when it can.
+                if misses[file.identity] % _MISSES or self._files.is_away(file):
+                    away[file.identity] = file
+        away = dict(list(away.items())[-_MOST_AWAY:])
+        stay |= away
         self._misses = {identity: misses[identity] for identity in stay}
-        for identity in misses.keys() - stay.keys():
-            self._files.release(identity)
         self._tracked = stay | found.tracked
-        self._progress.files = len(self._tracked)
+        self._progress.files = len(self._tracked) - len(away)
 
     def _read(self, file: Tracked, now_ms: int, lines: dict[TopicPartition, list[Entry]]) -> tuple[int, int]:
         """Lines of one file as records; how many bytes they were, and how many lines."""

@@ -8,6 +8,8 @@ Each look answers what becomes of every file that there is:
 - one that was emptied (copytruncate) begins anew; what was not read of it is in the copy beside it, which has the same
   first bytes, and is read there from where we were;
 - a copy that is there while its original has not been emptied yet is left alone, and so is an empty one;
+- one that has all that was read of a file that is in no folder, and its path and inode on another device, is that file:
+  a file system that is mounted anew, as at each start of a machine or a container, may have another number;
 - any other file is new and read from its beginning, also one that came and was rotated away between two looks; only at
   the first look of all are rotated files taken for done, and with `from end` the others as well.
 
@@ -102,6 +104,10 @@ def look(
     # A file that was emptied and removed leaves its copy as well.
     gone = [file for identity, file in known.items() if identity not in there]
     for one in new:
+        if (same := _on_another_device(one, gone)) is not None:
+            gone.remove(same)
+            result[one.identity] = replace(same, identity=one.identity, path=one.path)
+            continue
         if not one.is_live and not one.head:
             continue  # a copy that is being made: what it is of shows once there is something in it
         if not one.is_live and (origin := _original(one, [*emptied, *gone])) is not None:
@@ -133,6 +139,16 @@ def _original(copy: Seen, candidates: Iterable[Tracked]) -> Tracked | None:
     """The file that this one is a copy of, as far as it was read; the one that was read furthest."""
     fitting = [file for file in candidates if file.head and file.base == copy.base and file.is_intact(copy)]
     return max(fitting, key=lambda file: file.offset, default=None)
+
+
+def _on_another_device(one: Seen, gone: Iterable[Tracked]) -> Tracked | None:
+    def is_same(file: Tracked) -> bool:
+        return (
+            file.identity.inode == one.identity.inode and file.base == one.base and bool(file.head)
+            and file.is_intact(one)
+        )  # fmt: skip
+
+    return next(filter(is_same, gone), None)
 
 
 def _is_like(one: Seen, live: Seen) -> bool:

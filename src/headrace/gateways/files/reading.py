@@ -145,6 +145,20 @@ class Files:
         self._handles[file.identity] = handle
         return handle
 
+    def is_away(self, file: Tracked) -> bool:
+        """Whether a file that no look sees may come back: it is there, or its folder or file system is not."""
+        try:
+            about = os.stat(file.path)
+            return (about.st_dev, about.st_ino) == file.identity
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return True
+        try:
+            return os.stat(os.path.dirname(os.path.realpath(file.path))).st_dev != file.identity.device
+        except OSError:
+            return True
+
     def is_open(self, file: Tracked) -> bool:
         """Whether it can be read although it may be in no folder any more."""
         return file.identity in self._handles
