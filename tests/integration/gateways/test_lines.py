@@ -189,6 +189,25 @@ def test_a_broker_that_is_away_slows_senders_down_in_bounded_memory(buffer_mb: i
         assert gateway.progress.waiting == "for the broker"
 
 
+def test_lines_that_are_not_answered_yet_have_a_bound(bootstrap: str) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    with running(KIND, nobody, "unanswered", port=0, ack="line") as gateway, connect(gateway) as client:
+        client.settimeout(1.0)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                client.sendall(b"a\n" * 32_768)
+        assert gateway.progress.received <= 65_536, "no more than two pieces of the stream"
+    with running(KIND, bootstrap, "answered-many", port=0, ack="line") as gateway, connect(gateway) as client:
+        threading.Thread(target=client.sendall, args=(b"a\n" * 100_000 + b"bb" * 40_000 + b"\nc\n",)).start()
+        said = b""
+        while said.count(b"\n") < 100_002:
+            said += client.recv(65_536)
+        *first, long, last = said.splitlines()
+        assert first == [b"OK 0 %d" % offset for offset in range(100_000)]
+        assert long == b"ERR the line has more than 65536 bytes"
+        assert last == b"OK 0 100000"
+
+
 def test_overload_fails_or_drops_if_that_is_chosen(bootstrap: str) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     values = {"port": 0, "buffer_mb": 1, "ack": "line", "overload": "fail"}

@@ -38,7 +38,7 @@ class Wanted:
     def said(self, placed: Sequence[Where]) -> bytes:
         """The answers, where all records were written."""
         if self.is_batch:
-            return b"".join(_err(slot) if slot else b"OK %d\n" % len(self.records) for slot in self.slots)
+            return b"".join(_err(slot) if slot else b"OK %d\n" % len(placed) for slot in self.slots)
         places = iter(placed)
         return b"".join(_err(slot) if slot else _ok(next(places)) for slot in self.slots)
 

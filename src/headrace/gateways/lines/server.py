@@ -7,8 +7,9 @@ or cannot be.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from threading import Event
 from typing import Final, NamedTuple
 
@@ -27,7 +28,8 @@ from headrace.gateways.streams import Connection, Streams, read_frames
 from headrace.gateways.writing import Placed
 
 _BATCH_BYTES: Final = 8 * 1024 * 1024
-_MOST_UNANSWERED: Final = 64  # pieces of a connection
+_MOST_UNANSWERED: Final = 4096  # lines of a connection: beyond that it is not read from
+_TOGETHER: Final = 1024  # lines that are handed over, and answered, as one
 _ENDING_S: Final = 0.3
 
 
@@ -88,11 +90,12 @@ class LinesGateway:
             return
         limit = settings.line_bytes
         answers = PerLine(limit) if settings.acks is Acks.LINE else PerBatch(limit, _BATCH_BYTES)
-        unanswered: asyncio.Queue[_Unanswered | None] = asyncio.Queue(_MOST_UNANSWERED)
+        unanswered = _Waiting()
 
         async def take(found: Frames, is_end: bool) -> None:
-            for wanted in answers.take(found, is_end=is_end):
-                await unanswered.put(await self._hand_over(handing, wanted, entries(wanted.records), connection))
+            for part, is_last in _in_parts(found):
+                for wanted in answers.take(part, is_end=is_end and is_last):
+                    await unanswered.put(await self._hand_over(handing, wanted, entries(wanted.records), connection))
 
         answering = asyncio.get_running_loop().create_task(_answer(connection, unanswered))
         try:
@@ -107,21 +110,57 @@ class LinesGateway:
     ) -> "_Unanswered":
         if wanted.refused:
             self._bad_input.refuse(next(filter(None, wanted.slots)), connection.client, wanted.refused)
+        lines = len(wanted.slots) + len(entries)
+        wanted = replace(wanted, records=[])  # they are the inlet's now, and nobody's once they are written
         if not entries:
-            return _Unanswered(wanted, None)
+            return _Unanswered(wanted, lines, None)
         try:
-            return _Unanswered(wanted, await handing.hand_over(entries))
+            return _Unanswered(wanted, lines, await handing.hand_over(entries))
         except HeadraceError as error:
-            return _Unanswered(wanted, None, str(error))
+            return _Unanswered(wanted, lines, None, str(error))
 
 
 class _Unanswered(NamedTuple):
     wanted: Wanted
+    lines: int
     future: Future[list[Placed]] | None
     problem: str = ""
 
 
-async def _answer(connection: Connection, unanswered: "asyncio.Queue[_Unanswered | None]") -> None:
+class _Waiting:
+    """What a client is to be answered, in its order: so many lines, and then it has to wait."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[_Unanswered | None] = asyncio.Queue()
+        self._lines = 0
+        self._room = asyncio.Event()
+
+    async def put(self, one: _Unanswered | None) -> None:
+        while self._lines >= _MOST_UNANSWERED:
+            self._room.clear()
+            await self._room.wait()
+        self._lines += one.lines if one is not None else 0
+        self._queue.put_nowait(one)
+
+    async def get(self) -> _Unanswered | None:
+        return await self._queue.get()
+
+    def answered(self, one: _Unanswered) -> None:
+        self._lines -= one.lines
+        self._room.set()
+
+
+def _in_parts(found: Frames) -> Iterator[tuple[Frames, bool]]:
+    """So many frames at a time, and whether they are the last; the problem is behind all of them."""
+    frames = found.frames
+    for at in range(0, len(frames) - _TOGETHER, _TOGETHER):
+        cut = [place - at for place in found.cut if at <= place < at + _TOGETHER]
+        yield Frames(frames[at : at + _TOGETHER], cut), False
+    at = max(0, (len(frames) - 1) // _TOGETHER * _TOGETHER)
+    yield Frames(frames[at:], [place - at for place in found.cut if place >= at], found.problem), True
+
+
+async def _answer(connection: Connection, unanswered: _Waiting) -> None:
     is_gone = False
     while (one := await unanswered.get()) is not None:
         try:
@@ -129,10 +168,10 @@ async def _answer(connection: Connection, unanswered: "asyncio.Queue[_Unanswered
             said = one.wanted.failed(one.problem) if one.problem else one.wanted.said(placed)
         except HeadraceError as error:
             said = one.wanted.failed(str(error))
-        if is_gone:
-            continue
-        try:
-            await connection.send(said)
-        except (OSError, TimeoutError):
-            is_gone = True
-            connection.writer.transport.abort()
+        if not is_gone:
+            try:
+                await connection.send(said)
+            except (OSError, TimeoutError):
+                is_gone = True
+                connection.writer.transport.abort()
+        unanswered.answered(one)
