@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 import headrace
 from headrace.connect.changes import BadToken, PositionLost, changes
+from headrace.connect.changes import topic as topic_reading
 from headrace.connect.errors import InvalidConnectSetting, SourceRefused
 from headrace.testing.contracts.changes import ChangesContract, ids, read, rest
 from tests.integration.waiting import wait_until
@@ -167,6 +168,19 @@ def test_deletes_that_compaction_may_have_forgotten_are_told_as_a_gap(stand: Top
     stand.remove(1)
     with pytest.raises(PositionLost, match=r"delete\.retention\.ms"):
         changes(stand.url, resume=token).open()
+
+
+def test_who_sleeps_for_longer_than_deletes_are_kept_is_told(
+    stand: TopicStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ms = topic_reading._now_ms
+    with changes(stand.url) as stream:
+        stand.put({1: "a", 2: "b"})
+        assert ids(read(stream, 2)) == [1, 2]
+        monkeypatch.setattr(topic_reading, "_now_ms", lambda: now_ms() + 2 * 86_400_000)
+        stand.remove(1)  # it may have been gone before
+        with pytest.raises(PositionLost, match=r"delete\.retention\.ms"):
+            read(stream, 1)
 
 
 def test_mistakes_are_refused(stand: TopicStand, broker: headrace.Broker) -> None:

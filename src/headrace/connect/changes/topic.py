@@ -6,11 +6,15 @@ The tombstone behind a delete of a capture is of the same delete and not told ag
 
 Order is that of each partition; across partitions what came together is by time. A token holds an offset for each
 partition and the topic's id, so a topic that was deleted and made again is another one.
+
+A compacted topic forgets deletes some time after they were written (`delete.retention.ms`). So it is noted when a place
+was the end of the topic: whatever is behind it was written since, and is whole for so long. Who is further behind may
+have missed a delete, and is told so.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -47,6 +51,7 @@ _OPTIONS: Final = FetchOptions(
 _PORTION: Final = 1024  # records
 _GROWTH_EVERY_S: Final = 5.0
 _AGE_EVERY_S: Final = 60.0
+_SHORTEST_KEPT_MS: Final = 30_000  # while it is read: cleaners go over a delete twice before it is gone
 _ANEW: Final = "begin anew without resume, and with snapshot=True for what the topic holds now"
 _ADDRESS: Final = "write kafka://host:9092/topic"
 
@@ -71,31 +76,20 @@ class RecordReader:
     value: str = AUTO
     form: RecordFormat = RecordFormat()  # noqa: RUF009 - it is frozen
 
-    def change_in(self, record: Record, mark: Mark | None = None, *, is_read: bool = False) -> RowChange:
+    def change_in(self, record: Record, *, is_read: bool = False) -> RowChange:
         """What a record says; `is_read` if it was there when a snapshot began."""
         key = self._key(record.key)
         ts_us = record.timestamp * 1000
         if record.value is None:
-            return RowChange("d", self.topic, key, None, None, None, ts_us, mark)
+            return RowChange("d", self.topic, key, None, None, None, ts_us)
         read = self._parsed(record.value)
         if self.value != PLAIN and is_envelope(read):
-            return self._of_envelope(read, key, ts_us, mark)
+            return self._of_envelope(read, key, ts_us)
         row = read if isinstance(read, dict) else {"value": read}
         op = "r" if is_read else "u" if self.is_compacted and record.key is not None else "c"
-        return RowChange(op, self.topic, key, None, row, None, ts_us, mark)
+        return RowChange(op, self.topic, key, None, row, None, ts_us)
 
-    def is_delete(self, record: Record) -> bool:
-        """Whether a record is the delete of a capture, behind which its tombstone may come."""
-        if record.value is None or record.key is None or self.value == PLAIN or self.form.reader is not None:
-            return False
-        if b'"d"' not in record.value:
-            return False
-        read = self._parsed(record.value)
-        return is_envelope(read) and read["op"] == "d"
-
-    def _of_envelope(
-        self, read: Mapping[str, Any], key: dict[str, Any] | None, ts_us: int, mark: Mark | None
-    ) -> RowChange:
+    def _of_envelope(self, read: Mapping[str, Any], key: dict[str, Any] | None, ts_us: int) -> RowChange:
         source = read.get("source") if isinstance(read.get("source"), dict) else {}
         assert isinstance(source, dict)
         parts = [source.get("schema") or source.get("db"), source.get("table")]
@@ -107,13 +101,11 @@ class RecordReader:
         if found is None:
             found = source.get("gtid") or source.get("txId")
         before, after = (row if isinstance(row, dict) else None for row in (read.get("before"), read.get("after")))
-        return RowChange(
-            read["op"], table, key, before, after, None if found is None else str(found), ts_us, mark
-        )  # fmt: skip
+        return RowChange(read["op"], table, key, before, after, None if found is None else str(found), ts_us)
 
     def _parsed(self, value: bytes) -> Any:
         try:
-            return self.form.parsed(value, "value", is_envelope=self.form.reader is not None and self.value != PLAIN)
+            return self.form.parsed(value, "value")
         except UnreadableRecord:
             return _text(value)
 
@@ -182,6 +174,9 @@ class TopicReader:
         ] = {}  # digests of keys, by partition, of deletes behind which a tombstone may come
         self._reached: dict[TopicPartition, int] = {}
         self._looked_at = self._based_at = 0.0
+        self._kept_ms: int | None = None  # how long a compacted topic keeps deletes
+        self._whole_ms = 0  # what is behind the offsets was written since
+        self._then: tuple[int, dict[int, int]] = (0, {})  # when it was looked last, and the ends that there were
 
     @property
     def _of(self) -> dict[str, Any]:
@@ -212,7 +207,11 @@ class TopicReader:
         is_compacted = policy is not None and "compact" in str(policy.value)
         self._form = self._form.opened(lambda: Cluster(self._addresses, self._settings))
         self._reader = RecordReader(self._topic, is_compacted, self._value, self._form)
+        kept = configs.get("delete.retention.ms")
+        self._kept_ms = int(str(kept.value)) if is_compacted and kept and str(kept.value).isdecimal() else None
+        self._whole_ms = _now_ms()
         held = bounds(cluster, partitions, committed=True)
+        self._then = self._whole_ms, {where.partition: bound.end for where, bound in held.items()}
         if token is not None:
             self._resume(token)
             for where, bound in held.items():
@@ -223,10 +222,9 @@ class TopicReader:
                     raise PositionLost(
                         f"{where} begins at {bound.start} now, behind the token's offset {offset}", _ANEW
                     )
-            is_behind = any(self._offsets[where.partition] < bound.end for where, bound in held.items())
-            kept = configs.get("delete.retention.ms")
-            if is_compacted and is_behind and kept is not None and str(kept.value).isdecimal():
-                self._refuse_old(token, int(str(kept.value)))
+            if any(self._offsets[where.partition] < bound.end for where, bound in held.items()):
+                self._whole_ms = int(token.base.position.get("at_ms", 0))
+                self._refuse_old("the token is", self._kept_ms)
             return
         self._ends = {where.partition: bound.end for where, bound in held.items()} if self._is_snapshot else {}
         self._offsets = {
@@ -253,14 +251,23 @@ class TopicReader:
                 f"topic {self._topic!r} was deleted and made again: its id was {topic_id} and is {self._id}", _ANEW
             )
 
-    def _refuse_old(self, token: Token, kept_ms: int) -> None:
-        age_ms = time.time_ns() // 1_000_000 - int(token.base.position.get("at_ms", 0))
-        if age_ms > kept_ms:
+    def _refuse_old(self, what: str, kept_ms: int | None) -> None:
+        age_ms = _now_ms() - self._whole_ms
+        if kept_ms is not None and age_ms > kept_ms:
             raise PositionLost(
-                f"the token is {age_ms // 1000} s old, and topic {self._topic!r} forgets deletes after "
+                f"{what} {age_ms // 1000} s behind, and topic {self._topic!r} forgets deletes after "
                 f"{kept_ms // 1000} s (delete.retention.ms), so some may be missing",
                 _ANEW,
             )
+
+    def _look_at_ends(self, cluster: Cluster) -> None:
+        """Once all is read that was there at the last look, what is behind is younger than that."""
+        then_ms, ends = self._then
+        if self._kept_ms is not None and all(self._offsets.get(partition, 0) >= end for partition, end in ends.items()):
+            self._whole_ms = then_ms
+            now_ms = _now_ms()
+            held = bounds(cluster, cluster.partitions(self._topic), committed=True)
+            self._then = now_ms, {where.partition: bound.end for where, bound in held.items()}
 
     def reopen(self) -> None:
         """The client finds its brokers again by itself; what is on its way is asked for anew."""
@@ -288,7 +295,7 @@ class TopicReader:
                 str(partition): end for partition, end in self._ends.items() if self._offsets.get(partition, 0) < end
             },
             "deleted": {str(partition): digest.hex() for partition, digest in self._deleted.items()},
-            "at_ms": time.time_ns() // 1_000_000,
+            "at_ms": self._whole_ms,
         }
         return Base(self._of, position)
 
@@ -306,6 +313,7 @@ class TopicReader:
         if now - self._looked_at >= _GROWTH_EVERY_S:
             self._looked_at = now
             self._grow(self._cluster)
+            self._look_at_ends(self._cluster)
         if self._reading is None:
             starts = {TopicPartition(self._topic, partition): offset for partition, offset in self._offsets.items()}
             ids = {self._topic: self._id} if self._id else None
@@ -321,6 +329,8 @@ class TopicReader:
                 self._reading = None  # what raised gives nothing more
                 raise
             self._fetched.reverse()
+            if self._fetched and self._kept_ms is not None:
+                self._refuse_old("what is read is", max(self._kept_ms, _SHORTEST_KEPT_MS))
         records = [self._fetched.pop() for _ in range(min(len(self._fetched), _PORTION))]
         reached = {where.partition: record.offset + 1 for where, record in records}
         if not self._fetched:  # and behind what nobody sees
@@ -347,14 +357,12 @@ class TopicReader:
             partition = where.partition
             deleted = self._deleted.pop(partition, None)
             is_tombstone = record.value is None and deleted is not None and _digest(record.key) == deleted
-            if reader.is_delete(record):
-                self._deleted[partition] = _digest(record.key)
+            change = reader.change_in(record, is_read=record.offset < self._ends.get(partition, 0))
+            if change.op == "d" and record.value is not None and record.key is not None:
+                self._deleted[partition] = _digest(record.key)  # behind the delete of a capture its tombstone may come
             mark = steps.add(self.marks, base, partition, record.offset + 1, self._deleted.get(partition))
-            if is_tombstone:
-                continue
-            change = reader.change_in(record, mark, is_read=record.offset < self._ends.get(partition, 0))
-            if not self._tables or change.table in self._tables:
-                yield change
+            if not is_tombstone and (not self._tables or change.table in self._tables):
+                yield replace(change, mark=mark)
 
     def acknowledge(self, position: Position) -> None:
         """A topic keeps its records by its own rules."""
@@ -387,6 +395,10 @@ class _Steps:
             found[partition] = (offset, deleted)
         self._summed, self._sum = count, found
         return [[partition, offset, deleted] for partition, (offset, deleted) in found.items()]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _digest(key: bytes | None) -> bytes:
