@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.gateways.webhook_sender.endpoint import Order
 from headrace.gateways.webhook_sender.lanes import Item, Lanes, Rate
 from headrace.gateways.webhook_sender.places import Health, place_record, read_places
-from headrace.gateways.webhook_sender.registry import Registry
+from headrace.gateways.webhook_sender.registry import MOST_ENDPOINTS, Registry, as_record, endpoint_key
 from headrace.retry import Backoff
 
 MOST = 6
@@ -125,6 +125,40 @@ def test_a_rate_is_never_more_than_it_says(steps: list[tuple[int, bool]], per_s:
             assert last - first + 1 <= max(per_s, 1) + (taken[last] - taken[first]) / 1000 * per_s + 1e-6
 
 
+def test_a_clock_that_is_put_back_holds_up_nothing() -> None:
+    hour_ms = 3_600_000
+    lanes = Lanes(Order.NONE, 4, Rate(1.0), Backoff(1.0, 1.0), 10 * hour_ms)
+    lanes.begin("", 0, 0)
+    for offset in range(3):
+        lanes.add(Item("", 0, offset, None, 1, None))
+    now = 2 * hour_ms
+    first = lanes.take(now)
+    assert first is not None
+    lanes.failed(first, now, 0.5, told_pause_s=2.0)
+    assert lanes.take(now) is None
+    now -= hour_ms
+    taken = []
+    for _ in range(8):
+        if (item := lanes.take(now)) is not None:
+            taken.append(item.offset)
+            lanes.done(item)
+        now += max(1, min(lanes.wait_ms(now) or 1, 1_000))
+    assert sorted(taken) == [0, 1, 2], "within seconds"
+
+
+def test_more_endpoints_than_may_be_are_said_and_take_no_place_of_another() -> None:
+    registry = Registry()
+    said = as_record({"topic": "t", "url": "https://shop.example/x", "unsigned": True})
+    for number in [*range(MOST_ENDPOINTS + 1), 0]:
+        registry.apply(endpoint_key(f"e{number}").encode(), said)
+    assert set(registry.endpoints) == {f"e{number}" for number in range(MOST_ENDPOINTS)}
+    assert "1,000" in registry.refused.pop(f"e{MOST_ENDPOINTS}")
+    registry.apply(endpoint_key("e7").encode(), None)
+    registry.apply(endpoint_key("last").encode(), said)
+    assert "last" in registry.endpoints
+    assert not registry.refused
+
+
 NAMES = st.sampled_from(["topic", "url", "do", "partition", "from", "to", "paused", "unsigned"])
 LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 SAID = st.recursive(LEAVES, lambda inner: st.dictionaries(NAMES, inner, max_size=5)).map(json.dumps).map(str.encode)
@@ -162,7 +196,8 @@ def test_places_are_read_as_they_were_written() -> None:
 def test_health_is_of_what_came_since_the_last_success(answers: list[bool]) -> None:
     health, failures = Health(), 0
     for now, is_good in enumerate(answers, 1):
-        health = health.delivered(now) if is_good else health.failed(now, "x", disable_ms=10, disable_failures=7)
-        failures = 0 if is_good else failures + 1
+        health = health.delivered(now) if is_good else health.failed(now, "x", disable_ms=100, disable_failures=7)
+        if failures < 7:  # once it is disabled, what was under way changes nothing
+            failures = 0 if is_good else failures + 1
         assert health.failures == failures
         assert bool(health.disabled_ms) is (failures >= 7)

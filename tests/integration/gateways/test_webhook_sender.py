@@ -24,18 +24,21 @@ from headrace import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
+from headrace.client.errors import LostConnection
+from headrace.client.reader import read_records
 from headrace.client.writer import NewRecord, Writer
 from headrace.errors import HeadraceError
 from headrace.gateways.section import check_section
+from headrace.gateways.webhook_sender import courier
 from headrace.gateways.webhook_sender.kind import KIND
-from headrace.gateways.webhook_sender.registry import as_record, endpoint_key, state_key
+from headrace.gateways.webhook_sender.registry import as_record, endpoint_key, request_key, state_key
 from headrace.gateways.webhooks.signatures import SCHEMES, standard_key, verify
 from headrace.records import Header
 from headrace.section_keys import with_defaults
 from headrace.stores.compacted_topic import CompactedTopic
 from headrace.testing.contracts.gateway import OutwardGatewayContract, free_port, read_topic
 from tests.certificates import make_authority, make_certificate
-from tests.integration.gateways.running import running, wait_for
+from tests.integration.gateways.running import running, values_of, wait_for
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
@@ -316,6 +319,74 @@ def test_an_endpoint_that_takes_nothing_is_disabled_until_it_is_resumed(bootstra
         with sending(bootstrap, "disabling", endpoints=said) as gateway:
             wait_for(lambda: "status 410" in gateway.progress.problem, "who says that he is gone is believed")
             assert len(receiver.got) == 6
+
+
+def test_what_was_under_way_when_an_endpoint_was_disabled_does_not_enable_it(bootstrap: str) -> None:
+    write(bootstrap, "gone", [(None, b"slow"), (None, b"gone")])
+    with Receiver() as receiver:
+        refused = threading.Event()
+
+        def answer(body: bytes) -> tuple[int, dict[str, str]]:
+            if body == b"gone":
+                refused.set()
+                return 410, {}
+            refused.wait(20)
+            threading.Event().wait(0.1)  # so that it is known by then
+            return 200, {}
+
+        receiver.answer = answer
+        said = {"e": endpoint(receiver, "gone", order="none", concurrency=2)}
+        with sending(bootstrap, "leaving", endpoints=said) as gateway:
+            wait_for(lambda: len(values_of(bootstrap, "leaving-log")) == 2, "both are answered")
+            wait_for(lambda: gateway.progress.more.get("disabled") == 1, "it is disabled")
+            write(bootstrap, "gone", [(None, b"more")])
+            wait_for(lambda: not gateway._all._couriers and not gateway._all._leaving, "nobody is at work")
+        with sending(bootstrap, "leaving", endpoints=said) as gateway:
+            wait_for(lambda: gateway.progress.more.get("disabled") == 1, "it stays so")
+        assert sorted(receiver.bodies) == [b"gone", b"slow"]
+
+
+def test_a_topic_that_is_made_after_its_endpoint_is_sent_from_its_first_record_on(bootstrap: str) -> None:
+    with Receiver() as receiver:
+        said = {"e": endpoint(receiver, "made-later", **{"from": "end"})}
+        with sending(bootstrap, "early", endpoints=said) as gateway:
+            wait_for(lambda: gateway._all._couriers and gateway._all._couriers["e"].waiting, "it waits for the topic")
+            write(bootstrap, "made-later", [(None, b"%d" % n) for n in range(5)])
+            wait_for(lambda: len(receiver.got) == 5, "all come")
+
+
+def test_records_that_are_sent_again_come_once_though_the_broker_goes_away(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(bootstrap, "twice", [(None, b"%d" % n) for n in range(3)])
+    failed = threading.Event()
+
+    def read(*values: Any, **named: Any) -> Iterator[Any]:
+        for found in read_records(*values, **named):
+            yield found
+            if "until" in named and found and not failed.is_set():
+                failed.set()
+                raise LostConnection("it is away")
+
+    tries: list[object] = []
+    resend = courier.Courier._resend
+    monkeypatch.setattr(courier.Courier, "_resend", lambda *given: (tries.append(given), resend(*given)))
+    monkeypatch.setattr(courier, "read_records", read)
+    with Receiver() as receiver:
+        said = {"e": endpoint(receiver, "twice")}
+        with sending(bootstrap, "resending", endpoints=said) as gateway:
+            wait_for(lambda: len(receiver.got) == 3, "they come")
+            go_on = threading.Event()
+            receiver.answer = lambda _: (200 if go_on.wait(20) else 500, {})
+            with Cluster(parse_bootstrap(bootstrap)) as cluster:
+                request = as_record({"do": "resend", "partition": 0, "from": 0, "to": 3})
+                CompactedTopic(cluster, "resending-endpoints").write(request_key("e", "r"), request)
+            wait_for(failed.is_set, "the broker is away")
+            wait_for(lambda: len(tries) == 2, "it tries again")
+            lanes = gateway._all._couriers["e"]._lanes
+            go_on.set()
+            wait_for(lambda: not gateway._all._registry.requests, "it is done")
+            assert (len(receiver.got), lanes.open) == (6, 0)
 
 
 def test_a_rate_is_kept(bootstrap: str) -> None:

@@ -125,6 +125,7 @@ class Courier:
     topic: str = ""
     """Name and id of the topic that the places are in."""
     _read: int = 0
+    _was_awaited: bool = False  # the topic was not there when it was looked for
 
     def __post_init__(self) -> None:
         endpoint = self.endpoint
@@ -210,7 +211,11 @@ class Courier:
     def _read_on(self) -> None:
         name = self.endpoint.topic
         with self._cluster() as cluster:
-            topic = cluster.topic(name, refresh=True)
+            try:
+                topic = cluster.topic(name, refresh=True)
+            except UnknownTopic:
+                self._was_awaited = True
+                raise
             starts = self._resume(cluster, f"{name}/{topic.id_text}")
             self.waiting = ""
             looked_at = time.monotonic()
@@ -243,8 +248,9 @@ class Courier:
         held = bounds(cluster, cluster.partitions(self.endpoint.topic), committed=True)
         with self._changed:
             known = set(self._lanes.partitions())
-            # A partition that was added later, and a topic that was made again, are read from their start.
-            is_first = not known and not any(each.startswith(f"{self.endpoint.topic}/") for each in self.stored)
+            # A partition that was added later, and a topic that was made later or again, are read from their start.
+            is_known = any(each.startswith(f"{self.endpoint.topic}/") for each in self.stored)
+            is_first = not known and not is_known and not self._was_awaited
             for where, bound in held.items():
                 if where.partition in known:
                     continue
@@ -254,7 +260,7 @@ class Courier:
                 self._lanes.begin("", where.partition, offset, place.ahead)
             self.news.set()
             return {
-                where: min(max(self._lanes.reached(where.partition), bound.start), bound.end)
+                where: min(max(self._lanes.reached(where.partition) or 0, bound.start), bound.end)
                 for where, bound in held.items()
             }
 
@@ -314,7 +320,11 @@ class Courier:
             held = bounds(cluster, [where], committed=True)[where]
             start, end = max(request.start, held.start), min(request.end, held.end)
             with self._changed:
-                self._lanes.begin(request.key, where.partition, start)
+                reached = self._lanes.reached(where.partition, request.key)
+                if reached is None:
+                    self._lanes.begin(request.key, where.partition, start)
+                else:  # the broker was away in between: what was read then is under way
+                    start = max(start, reached)
             if start < end:
                 reading = read_records(cluster, {where: start}, until={where: end}, options=_OPTIONS)
                 for records in reading:

@@ -67,7 +67,8 @@ ENDPOINT_KEYS: Final = (
     Key("content_type", str, "What bodies are, where a record has no header that says so.", "application/json"),
     Key("headers", dict, "Headers that each request has.", is_secret=True),
     Key("forward_headers", list, "Headers of records that go along."),
-    Key("from", str, "Where the first start of all begins in the topic.", "end", choices=("start", "end")),
+    Key("from", str, "Where the first start of all begins in the topic; of one that is made later, at its start.",
+        "end", choices=("start", "end")),
     Key("ca_file", str, "A PEM file of certificates to believe the receiver by, in place of the machine's."),
 )  # fmt: skip
 # A file of the machine is named by who has the machine, and not by who may write to a topic.

@@ -45,7 +45,6 @@ PLACES: Final = "__headrace_webhook_places"
 _TURN_S: Final = 0.2
 _ENDS_WITHIN_S: Final = 1.0
 _LAG_EVERY_S: Final = 5.0
-_MOST_ENDPOINTS: Final = 1_000
 _MOST_TESTS: Final = 20  # at a time
 # What a killed one leaves open holds up readers of the log, and others of other names, for as long.
 _TRANSACTION_MS: Final = 10_000
@@ -153,7 +152,7 @@ class _Endpoints:
 
     def wanted(self) -> dict[str, Endpoint]:
         """All endpoints; what the section says stands before the topic."""
-        return {**dict(list(self._registry.endpoints.items())[:_MOST_ENDPOINTS]), **self._settings.endpoints}
+        return {**self._registry.endpoints, **self._settings.endpoints}
 
     # --- a connection
 

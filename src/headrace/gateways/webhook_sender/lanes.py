@@ -71,7 +71,7 @@ class Rate:
             self._room, self._is_new = most, False
         elif now_ms > self._at_ms:
             self._room = min(most, self._room + (now_ms - self._at_ms) / 1000 * self.per_s)
-        self._at_ms = max(now_ms, self._at_ms)
+        self._at_ms = now_ms
         return 0 if self._room >= 1 else max(1, int((1 - self._room) / self.per_s * 1000) + 1)
 
     def take(self) -> None:
@@ -119,6 +119,7 @@ class Lanes:
     _open: int = 0
     _bytes: int = 0
     _numbers: int = 0
+    _seen_ms: int = 0
 
     # --- records come
 
@@ -168,6 +169,10 @@ class Lanes:
 
     def take(self, now_ms: int) -> Item | None:
         """The next one to be sent now, which is under way from here on; None if there is none just now."""
+        back_ms, self._seen_ms = self._seen_ms - now_ms, now_ms
+        if back_ms > 0:  # the clock was put back: whoever waits does not wait for so much longer
+            self._paused = [(due_ms - back_ms, number, lane) for due_ms, number, lane in self._paused]
+            self.held_until_ms -= back_ms
         while self._paused and self._paused[0][0] <= now_ms:
             self._ready.append(heapq.heappop(self._paused)[2])
         if not self._ready or self.running >= self.concurrency or now_ms < self.held_until_ms:
@@ -237,9 +242,10 @@ class Lanes:
         low = tally.low
         return Place(low, tuple(sorted(each for each in tally.ahead if each > low)), tries)
 
-    def reached(self, partition: int) -> int:
-        """What is to be read next."""
-        return self._tallies["", partition].reached
+    def reached(self, partition: int, source: str = "") -> int | None:
+        """What is to be read next; None of what was not begun."""
+        tally = self._tallies.get((source, partition))
+        return None if tally is None else tally.reached
 
     def partitions(self) -> list[int]:
         return [partition for source, partition in self._tallies if not source]

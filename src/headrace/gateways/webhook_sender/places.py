@@ -25,10 +25,13 @@ class Health:
     reason: str = ""
 
     def delivered(self, now_ms: int) -> "Health":
-        return Health(delivered_ms=now_ms)
+        """After a success; one that was under way when it was disabled does not enable it again."""
+        return self if self.disabled_ms else Health(delivered_ms=now_ms)
 
     def failed(self, now_ms: int, why: str, *, disable_ms: int, disable_failures: int) -> "Health":
         """After one more failure; disabled if that is too many, or for too long."""
+        if self.disabled_ms:
+            return self
         failures, since_ms = self.failures + 1, self.failing_since_ms or now_ms
         is_too_much = now_ms - since_ms >= disable_ms or 0 < disable_failures <= failures
         return Health(failures, since_ms, self.delivered_ms, now_ms if is_too_much else 0, why)

@@ -17,6 +17,7 @@ from headrace.gateways.webhook_sender.endpoint import Endpoint, InvalidEndpoint,
 
 DEFAULT_TOPIC: Final = "webhooks"
 DEFAULT_LOG: Final = "webhooks-log"
+MOST_ENDPOINTS: Final = 1_000
 _MOST_REQUESTS: Final = 1_000
 _MOST_KEPT: Final = 10_000  # endpoints, and as many states: whoever may write to the topic fills no memory with them
 _LARGEST: Final = 64 * 1024
@@ -93,6 +94,9 @@ class Registry:
         self.endpoints.pop(endpoint_id, None)
         self.refused.pop(endpoint_id, None)
         if value is None or len(self.endpoints) + len(self.refused) >= _MOST_KEPT or len(endpoint_id) > _LONGEST_ID:
+            return
+        if len(self.endpoints) >= MOST_ENDPOINTS:
+            self.refused[endpoint_id] = f"there are {MOST_ENDPOINTS:,} already: remove one, and register it anew"
             return
         try:
             self.endpoints[endpoint_id] = read_endpoint(endpoint_id, _json_object(value), endpoint_id)

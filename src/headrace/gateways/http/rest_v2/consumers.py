@@ -246,7 +246,12 @@ class Instance:
             left_ms = int((until - time.monotonic()) * 1000)
             if (taken and size >= self.made.min_bytes) or left_ms <= 0 or self._closing.is_set():
                 return taken
-            self._ahead.extend(self._member.poll(min(left_ms, 500)))
+            try:
+                self._ahead.extend(self._member.poll(min(left_ms, 500)))
+            except ClientError:
+                if taken:  # they count as handed out; what is in the way is said to the next request, if it still is
+                    return taken
+                raise
 
     # --- offsets
 
