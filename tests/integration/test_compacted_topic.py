@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
@@ -60,3 +61,18 @@ def test_a_topic_that_was_deleted_is_forgotten_and_made_again_by_the_next_write(
     assert forgotten == [True]
     topic.write("b", b"2")
     assert pairs(topic.read_news()) == [(b"b", b"2")]
+
+
+def test_what_is_not_committed_does_not_count(clusters: tuple[Cluster, Cluster]) -> None:
+    ours, theirs = clusters
+    topic = CompactedTopic(ours, "memory")
+    topic.write("a", b"1")
+    writer = Producer({"bootstrap.servers": str(theirs), "transactional.id": "somebody", "log_level": 0})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce("memory", key="a", value=b"2")
+    writer.flush(30)
+    assert pairs(topic.read_news()) == [(b"a", b"1")]
+    writer.abort_transaction(30)
+    topic.write("b", b"3")
+    assert pairs(topic.wait_for_news(30)) == [(b"b", b"3")]

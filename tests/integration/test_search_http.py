@@ -113,6 +113,8 @@ def test_queries_are_listed_and_changed_and_count_at_once(server: SearchServer, 
     status, told = ask(server, "PUT", "/searches/a%2Fb", {**new, "version": 1})
     assert status == 409, "somebody has changed it meanwhile"
     assert "has version 2 by now" in told["error"]
+    assert ask(server, "PUT", "/searches/gone", {**new, "version": 1})[0] == 409, "somebody has removed it meanwhile"
+    assert ask(server, "PUT", "/searches/%ff", new)[0] == 400  # else it would be one with %fe
     assert ask(server, "POST", "/searches/cheap/pause")[1]["paused"] is True
     assert ask(server, "POST", "/percolate?mapping=listings", DOCUMENTS[1])[1]["hits"] == []
     assert "paused" not in ask(server, "POST", "/searches/cheap/resume")[1]

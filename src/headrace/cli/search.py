@@ -36,7 +36,7 @@ from headrace.client.offsets import Start
 from headrace.durations import in_words, positive
 from headrace.errors import harmless, nearest
 from headrace.percolation.catalog import MAPPING_PREFIX, Catalog
-from headrace.percolation.documents import read_document
+from headrace.percolation.documents import parse_value, read_document
 from headrace.percolation.errors import InvalidDocument, InvalidStoredQuery, UnknownQuery
 from headrace.percolation.explain import Explanation
 from headrace.percolation.mapping import Mapping, parse_mapping
@@ -375,9 +375,9 @@ def _print_explanation(said: Explanation) -> None:
 def _document(given: str) -> dict[str, Any]:
     if given.lstrip().startswith("{"):
         try:
-            value: dict[str, Any] = json.loads(given)
-        except (ValueError, RecursionError) as error:
-            raise InvalidDocument(f"the document is not JSON: {error}") from None
+            value: dict[str, Any] = parse_value(given)
+        except InvalidDocument:
+            raise InvalidDocument("the document is not JSON: write an object, whose numbers are finite") from None
         return value
     return dict(next(read_file(given).rows))
 

@@ -31,7 +31,7 @@ _DEEPEST: Final = 100
 _MOST_VALUES: Final = 1_000_000
 """Of a document: with a gap behind each, positions are still integers of 32 bits."""
 _SHOWN: Final = 60
-_ODD_NUMBER: Final = re.compile(r"NaN|Infinity|[eE]\+?\d{3}|\d{300}")
+_ODD_NUMBER: Final = re.compile(r"NaN|Infinity|[eE]\+?\d{3}|\d{200}")  # 200 digits and e99 are more than 1e308
 _NOTHING: Final[tuple[Any, ...]] = ()
 
 

@@ -160,6 +160,10 @@ class Standing:
                     "then change it"
                 )
             stored = replace(stored, version=known.version + 1)
+        elif "version" in parts:
+            raise QueryChanged(
+                f"no query is stored as {query_id!r} by now: somebody has removed it; leave out 'version' to store it"
+            )
         else:
             stored = replace(stored, version=1)
         self._check(stored)

@@ -104,5 +104,8 @@ def _no_number(text: str) -> Any:
 
 def path_parts(request: HTTPConnection, beginning: str) -> list[str]:
     """What stands behind the beginning of a path, taken apart before the escapes are read: a name may hold a slash."""
-    raw = (request.scope.get("raw_path") or request.url.path.encode()).decode().partition("?")[0]
-    return [unquote(part) for part in raw.removeprefix(beginning).split("/")]
+    try:
+        raw = (request.scope.get("raw_path") or request.url.path.encode()).decode().partition("?")[0]
+        return [unquote(part, errors="strict") for part in raw.removeprefix(beginning).split("/")]
+    except UnicodeDecodeError:  # with a mark in its place, several names would be one
+        raise HTTPException(400, "the path is not UTF-8: write names in UTF-8, with % and two digits a byte") from None

@@ -1,10 +1,12 @@
-"""What we remember in a topic of our own: compacted, of one partition, the last record of each key counts.
+"""What we remember in a topic of our own: compacted, of one partition, the last record of each key counts. Anybody may
+write there in a transaction, and what is not committed does not count.
 
 Not in a consumer group's offsets: a broker forgets those of a group that was away for a week.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
@@ -18,6 +20,7 @@ from headrace.records import Record
 
 # Small segments that are compacted soon, for a topic that is read from its start when something starts.
 SMALL = {"segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
+_COMMITTED = FetchOptions(committed=True)
 _LOOK_AGAIN_S = 0.2  # for a topic that is not there yet
 
 
@@ -55,7 +58,7 @@ class CompactedTopic:
         """The records since the last time, at first all."""
         try:
             topic = self._cluster.topic(self.partition.topic, refresh=self.position is not None)
-            held = bounds(self._cluster, [self.partition])[self.partition]
+            held = bounds(self._cluster, [self.partition], committed=True)[self.partition]
         except UnknownTopic:
             self._begin_again()
             return
@@ -63,7 +66,8 @@ class CompactedTopic:
             self._begin_again()
         self._id = topic.id_text
         start = held.start if self.position is None else self.position
-        for records in read_records(self._cluster, {self.partition: start}, until={self.partition: held.end}):
+        until = {self.partition: held.end}
+        for records in read_records(self._cluster, {self.partition: start}, until=until, options=_COMMITTED):
             yield from (read.record for read in records)
         self.position = max(start, held.end)
 
@@ -73,7 +77,7 @@ class CompactedTopic:
             time.sleep(min(timeout_s, _LOOK_AGAIN_S))
             return []
         end = time.monotonic() + timeout_s
-        options = FetchOptions(max_wait_ms=int(timeout_s * 1000))
+        options = replace(_COMMITTED, max_wait_ms=int(timeout_s * 1000))
         ids = {self.partition.topic: self._id}
         found: list[ReadRecord] = []
         try:

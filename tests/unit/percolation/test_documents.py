@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from headrace.percolation.dates import date_text, read_date
-from headrace.percolation.documents import POSITION_GAP, read_document
+from headrace.percolation.documents import POSITION_GAP, parse_document, read_document
 from headrace.percolation.errors import InvalidDocument
 from headrace.percolation.mapping import read_mapping
 from headrace.percolation.points import distance_m, read_distance, read_points
@@ -175,3 +175,14 @@ def test_distances():
     assert [read_distance(text) for text in ("500m", "10 km", "1mi", "7", ".5km", "x", "5 furlongs", "")] == [
         500, 10_000, 1_609.344, 7, 500, None, None, None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("digits", [1, 150, 209, 210, 299, 309])
+def test_a_number_that_is_larger_than_any_is_refused_however_it_is_written(digits: int) -> None:
+    for text in (f"{'9' * digits}e99", f"{'9' * digits}.0", f"-{'9' * digits}E+{308 - digits + 1:02}"):
+        found = float(text)
+        if math.isfinite(found):
+            assert parse_document(f'{{"n": {text}}}').numbers("n") == (found,)
+        else:
+            with pytest.raises(InvalidDocument):
+                parse_document(f'{{"n": {text}}}')
