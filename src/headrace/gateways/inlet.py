@@ -203,9 +203,9 @@ class Inlet:
                 with Cluster(self.bootstrap, settings, retry=PATIENT.at_most(2)) as cluster:
                     writing = self._open(cluster)
                     while taken or (taken := self._take()):
-                        self._write(writing, taken)
+                        problem = self._write(writing, taken)
                         taken, failures = [], 0
-                        self.progress.waiting = self.progress.problem = ""
+                        self.progress.waiting, self.progress.problem = "", problem
                 return
             except TakenOver as error:
                 self.failure = error
@@ -222,6 +222,7 @@ class Inlet:
             except Exception as error:  # noqa: BLE001 - callers must not wait for ever for a defect of ours
                 self._settle(taken, error)
                 taken = []
+                self._writing = None  # what it was about is settled, and must not be gone on with
         self._settle(taken, Uncertain(f"{self.name} ended before the broker answered: these may be written or not"))
 
     def _open(self, cluster: Cluster) -> Writing:
@@ -247,11 +248,13 @@ class Inlet:
                 size += taken[-1].size
             return taken
 
-    def _write(self, writing: Writing, taken: list[_Waiting]) -> None:
+    def _write(self, writing: Writing, taken: list[_Waiting]) -> str:
+        """What was refused, if anything was."""
+        problem = ""
         outcomes = writing.write([each.lot for each in taken])
         for each, outcome in zip(taken, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                self.progress.problem = str(outcome)
+                problem = str(outcome)
                 self.progress.records += len(each.lot.entries) - unwritten(outcome, len(each.lot.entries))
             else:
                 self.progress.records += len(each.lot.entries)
@@ -262,6 +265,7 @@ class Inlet:
                 each.future.set_exception(outcome)
             else:
                 each.future.set_result(outcome)
+        return problem
 
     def _settle(self, taken: list[_Waiting], error: Exception) -> None:
         self._free(taken)

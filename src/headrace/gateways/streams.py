@@ -252,9 +252,13 @@ class Streams:
         connected: socket.socket = writer.get_extra_info("socket")
         client = "unix"
         if connected.family != socket.AF_UNIX:
-            client = str(writer.get_extra_info("peername")[0])
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _QUIET_S)
+            if (peer := writer.get_extra_info("peername")) is None:  # it was reset before we looked
+                writer.transport.abort()
+                return
+            client = str(peer[0])
+            with contextlib.suppress(OSError):
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _QUIET_S)
         connection = Connection(reader, writer, client, self._settings.idle_s)
         self._connections.add(connection)
         try:

@@ -112,6 +112,25 @@ def test_what_is_refused_of_one_harms_no_other(broker: Broker) -> None:
     into.close()
 
 
+def test_what_was_refused_last_is_said_until_something_is_written(broker: Broker) -> None:
+    make(broker.bootstrap_servers, "there")
+    into = inlet(broker.bootstrap_servers)
+    assert isinstance(into.put("gone", [entry(b"x")]).exception(WITHIN_S), UnknownTopic)
+    until(lambda: "'gone' does not exist" in into.progress.problem, "it is said")
+    into.put("there", [entry(b"x")]).result(WITHIN_S)
+    until(lambda: into.progress.problem == "", "it is not said any more")
+    into.close()
+
+
+def test_records_that_no_batch_can_hold_end_nothing_but_themselves(broker: Broker) -> None:
+    make(broker.bootstrap_servers, "held")
+    into = inlet(broker.bootstrap_servers)
+    unwritable = (None, b"x", 0, (("a header without a value", None),))
+    assert into.put("held", [entry(b"with it"), unwritable]).exception(WITHIN_S) is not None  # type: ignore[list-item]
+    assert [into.put("held", [entry(b"%d" % number)]).result(WITHIN_S)[0].offset for number in range(3)] == [0, 1, 2]
+    into.close()
+
+
 def test_a_lot_larger_than_a_batch_is_written_in_several(broker: Broker) -> None:
     make(broker.bootstrap_servers, "small", **{"max.message.bytes": "4000"})
     into = inlet(broker.bootstrap_servers)

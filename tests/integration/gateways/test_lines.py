@@ -1,9 +1,11 @@
 """Lines over real sockets: each a record, answered once durable; slow brokers slow senders down."""
 
 import contextlib
+import gc
 import os
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,6 +158,22 @@ def test_tls_with_a_certificate_of_the_client(bootstrap: str, tmp_path: Path) ->
             plain.sendall(b"not tls\n")
             assert b"OK" not in everything(plain)
     assert values_of(bootstrap, "tls") == [b"in secret"]
+
+
+def test_connections_that_are_reset_at_once_are_nothing_to_talk_of(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(KIND, bootstrap, "reset", port=0) as gateway:
+        for _ in range(50):
+            client = connect(gateway)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+        with connect(gateway) as client:
+            client.sendall(b"whole\n")
+            assert everything(client) == b""
+        wait_for(lambda: gateway.progress.connections == 0, "all are gone")
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_no_more_connections_than_allowed_and_the_silent_are_closed(bootstrap: str) -> None:
