@@ -8,13 +8,15 @@ if TYPE_CHECKING:
     from headrace.broker.embedded import Broker
     from headrace.client.look import look
     from headrace.connect.changes import changes
-    from headrace.gateways import nng, zeromq
+    from headrace.gateways import multicast, nng, zeromq
     from headrace.queues import rpc
     from headrace.queues.message import Reject
     from headrace.queues.queue import AsyncQueue, Queue
     from headrace.version import __version__
 
-__all__ = ["AsyncQueue", "Broker", "Queue", "Reject", "__version__", "changes", "look", "nng", "rpc", "zeromq"]
+__all__ = [
+    "AsyncQueue", "Broker", "Queue", "Reject", "__version__", "changes", "look", "multicast", "nng", "rpc", "zeromq"
+]  # fmt: skip
 
 __getattr__, __dir__ = export_lazily(
     __name__,
@@ -25,6 +27,7 @@ __getattr__, __dir__ = export_lazily(
         "Reject": "headrace.queues.message",
         "changes": "headrace.connect.changes",
         "look": "headrace.client.look",
+        "multicast": "headrace.gateways.multicast",
         "nng": "headrace.gateways.nng",
         "rpc": "headrace.queues.rpc",
         "zeromq": "headrace.gateways.zeromq",

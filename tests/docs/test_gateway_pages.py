@@ -16,7 +16,7 @@ def test_the_page_of_grpc_shows_the_proto() -> None:
     assert f"```proto\n{proto}```" in (DOCS / "grpc.md").read_text()
 
 
-@pytest.mark.parametrize("page", ["syslog-and-lines.md", "opentelemetry.md", "grpc.md"])
+@pytest.mark.parametrize("page", ["syslog-and-lines.md", "opentelemetry.md", "grpc.md", "multicast.md"])
 def test_sections_that_are_shown_can_be_used(page: str) -> None:
     shown = [block.split("```")[0] for block in (DOCS / page).read_text().split("```toml\n")[1:]]
     assert shown

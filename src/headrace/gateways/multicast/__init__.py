@@ -1,9 +1,11 @@
 """UDP multicast without a broker: publishers and subscribers that speak to each other, repaired from a short history.
 
-    with Publisher("239.255.0.1:7400", name="prices") as prices:
+    from headrace import multicast
+
+    with multicast.Publisher("239.255.0.1:7400", name="prices") as prices:
         prices.publish(b"101.5", key=b"ACME")
 
-    for message in Subscriber("239.255.0.1:7400"):
+    for message in multicast.Subscriber("239.255.0.1:7400"):
         print(message.key, message.value)
 
 `wire.py` and `message.py` are the form; `sending.py`, `repairs.py`, `receiving.py` and `stream.py` decide, with time as
