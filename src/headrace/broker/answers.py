@@ -4,10 +4,12 @@ What always holds:
 - answers leave in the order of their requests, however long one of them waits (`channel.py`);
 - nothing that is awaited raises into whoever it was awaited from: an error closes this connection, and touches nothing
   else;
-- encoding and sending keep to a turn; what is left waits for the next one, and large answers are let go of in turns.
+- encoding and sending keep to a turn; what is left waits for the next one, and large answers are let go of in turns;
+- large parts of log files are sent by a thread (`lending.py`); until it gives the socket back, nothing else is sent.
 """
 
 import asyncio
+import socket
 from abc import abstractmethod
 from collections.abc import Coroutine
 from time import monotonic
@@ -15,8 +17,9 @@ from types import GeneratorType
 from typing import Any, Protocol
 
 from headrace.broker.channel import MAX_PARTS, Channel, Sendable, Slot
-from headrace.broker.file_views import view_of
+from headrace.broker.file_views import view_for_thread, view_of
 from headrace.broker.handler import Answer, Handled
+from headrace.broker.lending import Loan
 from headrace.broker.load import Share
 from headrace.broker.metrics import ApiStats
 from headrace.broker.runtime import Runtime
@@ -32,6 +35,7 @@ class Stream(Protocol):
     def fileno(self) -> int: ...
     def recv_into(self, buffer: memoryview, /) -> int: ...
     def sendmsg(self, parts: list[Sendable], /) -> int: ...
+    def getsockopt(self, level: int, name: int, /) -> int: ...
     def getsockname(self) -> Any: ...
     def getpeername(self) -> Any: ...
     def shutdown(self, how: int, /) -> None: ...
@@ -46,6 +50,7 @@ class AnsweringConnection:
         "_fd",
         "_is_taking",
         "_is_writing",
+        "_loan",
         "_loop",
         "_runtime",
         "_share",
@@ -59,6 +64,7 @@ class AnsweringConnection:
     )
 
     max_parts = MAX_PARTS  # in one call that sends
+    lends = True  # whether a thread may send on the socket
 
     def __init__(
         self, sock: Stream, share: Share, runtime: Runtime, loop: asyncio.AbstractEventLoop, shared: bytearray
@@ -74,7 +80,8 @@ class AnsweringConnection:
         self._stats: ApiStats  # of the request that is being handled, and since when it is
         self._began_s = 0.0
         self._view_of = view_of
-        self._is_writing = False
+        self._is_writing = False  # whether the socket has to take something first, or a thread is at it
+        self._loan: Loan | None = None
         self._is_taking = False  # frames, just now
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
@@ -200,10 +207,17 @@ class AnsweringConnection:
             self._send()
 
     def _on_writable(self) -> None:
-        if not self._turns.is_over:  # else the loop comes back
-            began_s = monotonic()
-            self._send()
-            self._turns.spend(monotonic() - began_s)
+        if self._turns.is_over:  # the loop comes back
+            self.close_if_reset()
+            return
+        began_s = monotonic()
+        self._send()
+        self._turns.spend(monotonic() - began_s)
+
+    def close_if_reset(self) -> None:
+        """The loop tells of a socket that was reset once, and not again of one that was not read to its end then."""
+        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.close()
 
     def _send(self) -> None:
         """Write as much as the socket takes within a turn; the rest when it takes more, and others were served."""
@@ -212,6 +226,9 @@ class AnsweringConnection:
         end_s = now_s + TURN_S
         try:
             while channel.has_unsent:
+                if self.lends and (views := channel.lend(view_for_thread)):
+                    self._lend(views)
+                    return
                 if now_s >= end_s:
                     self._wait_to_write()
                     return
@@ -232,9 +249,7 @@ class AnsweringConnection:
         except Exception as error:  # noqa: BLE001 - a file that cannot be read, or was cut
             self._fail(error)
             return
-        if self._is_writing:
-            self._is_writing = False
-            self._loop.remove_writer(self._fd)
+        self._stop_writing()
         if self._share.unsent_bytes:
             self._channel.hold_unsent()
         if not self._is_taking:
@@ -247,3 +262,37 @@ class AnsweringConnection:
             self._loop.add_writer(self._fd, self._on_writable)
         if self._channel.is_full:
             self._pause()
+
+    def _stop_writing(self) -> None:
+        if self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _lend(self, views: list[memoryview]) -> None:
+        """Have a thread send; whatever is filled meanwhile waits."""
+        self._stop_writing()
+        self._is_writing = True
+        self._channel.hold_unsent()
+        self._loan = self._runtime.senders.lend(self._socket, views, self._return_loan)  # type: ignore[arg-type]
+        if self._channel.is_full:
+            self._pause()
+
+    def _return_loan(self, sent: int, is_broken: bool) -> None:
+        self._loop.call_soon_threadsafe(self._take_back, sent, is_broken)
+
+    def _take_back(self, sent: int, is_broken: bool) -> None:
+        if self.is_closed:
+            return
+        self._loan = None
+        self._is_writing = False
+        if is_broken:
+            self.close()
+            return
+        began_s = monotonic()
+        if sent:
+            self.last_active = began_s
+        if self._channel.take_back(sent):
+            self._send()
+        else:
+            self._wait_to_write()
+        self._turns.spend(monotonic() - began_s)

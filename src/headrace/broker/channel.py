@@ -1,7 +1,7 @@
 """One client's side of the protocol without a socket: bytes in, frames in order; answers in order, bytes out.
 
 The shell (`connection.py`) reads into `room()`, says how much came, takes frames, opens a slot for each answer and
-fills it when the answer is there, and writes what `gather` gives it.
+fills it when the answer is there, and writes what `gather` gives it, or has a thread write what `lend` does.
 
 What always holds:
 - answers leave in the order in which their slots were opened, however long one of them is waited for;
@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 
+from headrace.broker.file_views import LENT_WINDOW, READ_FOR_THREAD_UP_TO
 from headrace.broker.load import FLOOR_BYTES, Share
 from headrace.broker.metrics import QUICK_S, ApiStats
 from headrace.broker.turns import Deferred, Steps, run_through
@@ -39,6 +40,9 @@ _MAPPED_STEP_BYTES = 256 * 1024  # so much of a large frame is held and read at 
 _UNMAPPED_STEP_BYTES = 1024 * 1024
 MAX_PARTS = 64  # in one call of sendmsg
 MAX_GATHERED_BYTES = 1024 * 1024 + 64 * 1024  # a window of a file, and what is around it: half a turn's work
+LENT_FROM_BYTES = 512 * 1024  # less is sent before a thread has begun
+_LENT_PARTS = 1024
+_LENT_IN_MEMORY_BYTES = 64 * 1024  # that are read or ours: what is lent is mapped for the most part
 
 _MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _SIZE = Struct(">i")
@@ -79,6 +83,16 @@ def _in_memory(parts: Iterable[Part]) -> int:
     return sum(len(part) for part in parts if not isinstance(part, FileSlice))
 
 
+def _behind(part: Part, count: int) -> Part:
+    if isinstance(part, FileSlice):
+        return FileSlice(part.file, part.position + count, part.size - count)
+    return memoryview(part)[count:]
+
+
+def _until(part: Part, count: int) -> Part:
+    return FileSlice(part.file, part.position, count) if isinstance(part, FileSlice) else part
+
+
 def _unmapping(mapped: mmap.mmap) -> Steps[None]:
     """Give back the memory of a large frame: 100 MB at once take the system ten milliseconds."""
     try:
@@ -108,6 +122,7 @@ class Channel:
         self._end = 0  # … to here, in our own buffer if there is one, else in the shared one
         self._slots: deque[Slot] = deque()
         self._out: deque[Part] = deque()
+        self._lent: list[Part] = []  # what a thread sends, before all that is to go out
         self.unsent_bytes = 0  # of answers that are there, whether it is their turn or not
         self._frame_bytes = 0  # of the frame that was taken last
         self._under_way_bytes = 0  # of the frames whose answers are not there yet
@@ -302,7 +317,7 @@ class Channel:
 
     @property
     def has_unsent(self) -> bool:
-        return bool(self._out)
+        return bool(self._out or self._lent)
 
     def gather(self, view_of: Callable[[FileSlice], memoryview], max_parts: int = MAX_PARTS) -> list[Sendable]:
         """What one system call is to send: as many parts as it takes, up to the beginning of a large slice.
@@ -322,22 +337,59 @@ class Channel:
             view = view_of(part)
             parts.append(view)
             if len(view) < part.size:
-                out.appendleft(FileSlice(part.file, part.position + len(view), part.size - len(view)))
+                out.appendleft(_behind(part, len(view)))
                 break
         return parts
 
     def hold_unsent(self) -> None:
         """Count what waits to be sent as held: the socket takes no more, or has taken all."""
         waiting = sum(_in_memory(slot.parts) for slot in self._slots) if self._share.unsent_bytes else 0
-        self._share.hold_unsent(_in_memory(self._out) + waiting)
+        self._share.hold_unsent(_in_memory(self._lent) + _in_memory(self._out) + waiting)
 
-    def sent(self, parts: list[Sendable], count: int) -> None:
+    def lend(self, view_of: Callable[[FileSlice], memoryview]) -> list[memoryview]:
+        """What a thread is to send: the first part of large answers, or nothing if they are not that large.
+
+        Nothing is gathered until it is taken back.
+        """
+        if self.unsent_bytes < LENT_FROM_BYTES:
+            return []
+        out = self._out
+        count = size = in_memory = 0
+        for part in out:
+            if not isinstance(part, FileSlice) or part.size <= READ_FOR_THREAD_UP_TO:
+                in_memory += len(part)
+            if size >= LENT_WINDOW or count == _LENT_PARTS or in_memory > _LENT_IN_MEMORY_BYTES:
+                break
+            size += len(part)
+            count += 1
+        if size < LENT_FROM_BYTES:
+            return []
+        views: list[memoryview] = []
+        for _ in range(count):
+            part = out.popleft()
+            view = view_of(part) if isinstance(part, FileSlice) else memoryview(part)
+            views.append(view)
+            if len(view) < len(part):
+                out.appendleft(_behind(part, len(view)))
+            self._lent.append(_until(part, len(view)))
+            if len(view) < len(part):
+                break
+        return views
+
+    def take_back(self, count: int) -> bool:
+        """A thread has sent so many bytes of what was lent; whether that is all of it."""
+        lent, self._lent = self._lent, []
+        before = len(self._out)
+        self.sent(lent, count)
+        return len(self._out) == before
+
+    def sent(self, parts: Sequence[Part], count: int) -> None:
         """The socket took so many bytes of what was gathered; the rest goes back to the front."""
         self.unsent_bytes -= count
         for index, part in enumerate(parts):
             if count < len(part):
                 # What is mapped stays mapped until it is sent: mapping it again would cost more than sending it.
-                self._out.extendleft(reversed([memoryview(part)[count:], *parts[index + 1 :]]))
+                self._out.extendleft(reversed([_behind(part, count), *parts[index + 1 :]]))
                 return
             count -= len(part)
 
@@ -348,6 +400,7 @@ class Channel:
         slots, self._slots = self._slots, deque()
         self._load.under_way -= len(slots)
         self._out.clear()
+        self._lent.clear()
         self._drop_buffer()
         self._start = self._end = 0
         self._share.leave()

@@ -117,16 +117,18 @@ class Connection(AdmittedConnection):
             self._loop.remove_reader(self._fd)
 
     def _on_ready(self) -> None:
-        if not self._turns.is_over:  # else the loop comes back
-            began_s = monotonic()
-            self._on_readable()
-            spent_s = monotonic() - began_s
-            if spent_s >= COUNTED_S:
-                self._turns.spend(spent_s)
-                if spent_s >= ROUND_S and self._is_reading:
-                    # Whoever takes long is read from again in its turn, behind all others that do.
-                    self._pause()
-                    self._take_later()
+        if self._turns.is_over:  # the loop comes back
+            self.close_if_reset()
+            return
+        began_s = monotonic()
+        self._on_readable()
+        spent_s = monotonic() - began_s
+        if spent_s >= COUNTED_S:
+            self._turns.spend(spent_s)
+            if spent_s >= ROUND_S and self._is_reading:
+                # Whoever takes long is read from again in its turn, behind all others that do.
+                self._pause()
+                self._take_later()
 
     def _on_readable(self) -> None:
         try:
@@ -455,6 +457,9 @@ class Connection(AdmittedConnection):
         self._steps = None
         self._leave_place()
         self._channel.close()
-        self._socket.close()
+        if self._loan is None:
+            self._socket.close()
+        else:
+            self._loan.leave()
         self._peer.leave()
         self._on_close(self)

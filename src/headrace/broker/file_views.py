@@ -17,22 +17,33 @@ from headrace.storage.segment import FileSlice
 
 READ_UP_TO = 128 * 1024
 WINDOW = 1024 * 1024
+READ_FOR_THREAD_UP_TO = 16 * 1024
+LENT_WINDOW = 8 * 1024 * 1024
 _PAGE = mmap.ALLOCATIONGRANULARITY
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def view_of(part: FileSlice) -> memoryview:
     """The first bytes of a slice: all of a small one, at most `WINDOW` of a large one; an `OSError` if it was cut."""
-    size = min(part.size, WINDOW)
+    return _view(part, WINDOW, READ_UP_TO, mmap.MAP_POPULATE)
+
+
+def view_for_thread(part: FileSlice) -> memoryview:
+    """As `view_of`, but much more, of which each page is looked up only when it is sent, in the thread that does."""
+    return _view(part, LENT_WINDOW, READ_FOR_THREAD_UP_TO, 0)
+
+
+def _view(part: FileSlice, most: int, read_up_to: int, flags: int) -> memoryview:
+    size = min(part.size, most)
     descriptor = part.file.fileno()
-    if size <= READ_UP_TO or descriptor < 0:
-        return read_slice(part, size)
+    if size <= read_up_to or descriptor < 0:
+        return read_slice(part, min(size, WINDOW))
     before = part.position % _PAGE
     try:
         mapped = mmap.mmap(
             descriptor,
             before + size,
-            flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
+            flags=mmap.MAP_SHARED | flags,
             prot=mmap.PROT_READ,
             offset=part.position - before,
         )
@@ -41,7 +52,9 @@ def view_of(part: FileSlice) -> memoryview:
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        return read_slice(part, size)  # Python takes a descriptor for each mapping, and there may be none left
+        return read_slice(
+            part, min(size, WINDOW)
+        )  # Python takes a descriptor for each mapping, and there may be none left
     return memoryview(mapped)[before:]
 
 

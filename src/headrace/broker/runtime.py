@@ -18,6 +18,7 @@ from headrace.broker.events import Events
 from headrace.broker.fetches import FetchSessions, Waiting
 from headrace.broker.groups import GroupRoom, Groups
 from headrace.broker.identity import Identity
+from headrace.broker.lending import Senders
 from headrace.broker.limits import (
     MAX_GROUPS,
     MAX_IN_FLIGHT_IN_ALL,
@@ -218,6 +219,7 @@ class Runtime:
         self._producer_ids = ThreadPoolExecutor(1, thread_name_prefix="headrace-ids")
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="headrace-reader")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="headrace-events")
+        self.senders = Senders()
         self._housekeeper = Housekeeper(self.directory, _schedule(config))
         self._loop: asyncio.AbstractEventLoop | None = None
         self.turns: Turns  # from the start on
@@ -333,6 +335,7 @@ class Runtime:
         self._threads.shutdown(wait=True)
         self._producer_ids.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
+        self.senders.close()
         self._background.shutdown(wait=True, cancel_futures=True)
         self.events.let_go()
         self._housekeeper.stop()

@@ -210,6 +210,7 @@ class Server:
                 connection.close()
             elif connection.last_active < now - _SWEEP_S / 2:
                 connection.rest()
+                connection.close_if_reset()
         self._runtime.audit.flush()
         self._sweep = self._loop.call_later(min(self._idle_s, _SWEEP_S), self._look_after_idle)
 

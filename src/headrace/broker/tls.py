@@ -195,6 +195,9 @@ class TlsSocket:
         if len(self._unsent) > MOST_UNSENT_BYTES:
             raise TlsFailed("the client asks for new keys, and does not take the answers")
 
+    def getsockopt(self, level: int, name: int, /) -> int:
+        return self._socket.getsockopt(level, name)
+
     def shutdown(self, how: int, /) -> None:
         """As a socket's, after saying so under TLS; what still comes is not decrypted any more."""
         self._is_shut = True
@@ -284,6 +287,7 @@ class TlsConnection(Connection):
     __slots__ = ("_is_waiting_for_more", "_tls")
 
     max_parts = 8
+    lends = False
 
     def __init__(self, sock: TlsSocket, *rest: Any) -> None:
         self._tls = sock

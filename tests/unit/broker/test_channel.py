@@ -9,6 +9,7 @@ import pytest
 
 from headrace.broker.channel import (
     KEPT_BUFFER_BYTES,
+    LENT_FROM_BYTES,
     MAX_OTHER_BYTES,
     MAX_UNDER_WAY,
     MAX_UNDER_WAY_BYTES,
@@ -17,7 +18,7 @@ from headrace.broker.channel import (
     Channel,
     Slot,
 )
-from headrace.broker.file_views import view_of
+from headrace.broker.file_views import view_for_thread, view_of
 from headrace.broker.load import FLOOR_BYTES, Load, Share
 from headrace.broker.turns import Deferred, Steps
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
@@ -352,6 +353,60 @@ def test_whoever_works_on_an_answer_is_told_that_the_client_left() -> None:
     channel.fill(third, [b"answered"], 1.0)
     channel.close()
     assert next(told) == 1
+    assert not channel.has_unsent
+
+
+# --- what is lent
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_lent_and_taken_back_in_part_goes_out_in_its_order(seed: int) -> None:
+    chance = random.Random(seed)
+    file = MemoryFileSystem().open("a.log", create=True)
+    data = chance.randbytes(20 * 1024 * 1024)
+    file.write_at([data], 0)
+    channel = channel_on(bytearray(1000), LIMIT)
+    expected, out, lent = bytearray(), bytearray(), 0
+    for number in range(60):
+        if number == 0 or chance.random() < 0.4:
+            slot = channel.open_slot()
+            position = chance.randrange(10 * 1024 * 1024)
+            size = chance.choice([1, 15_000, 90_000, 700_000, 9_000_000]) if number else 9_000_000
+            head = chance.randbytes(chance.choice([4, 60, 70_000]) if number else 60)
+            channel.fill(slot, [head, FileSlice(file, position, size), b"tail"], 1.0)
+            expected += head + data[position : position + size] + b"tail"
+        views = channel.lend(view_for_thread)
+        if views:
+            lent += 1
+            assert channel.has_unsent
+            joined = b"".join(views)
+            count = chance.choice([0, 1, len(joined) // 2, len(joined) - 1, len(joined)])
+            assert channel.take_back(count) == (count == len(joined))
+            out += joined[:count]
+        else:
+            out += drain(channel, chance.choice([1, 100_000, 1_000_000]))
+        assert channel.unsent_bytes == len(expected) - len(out)
+    out += drain(channel)
+    assert out == expected
+    assert lent
+    assert channel.unsent_bytes == 0
+
+
+def test_little_and_what_is_ours_is_not_lent() -> None:
+    file = MemoryFileSystem().open("a.log", create=True)
+    file.write_at([bytes(LENT_FROM_BYTES)], 0)
+    channel = channel_on(bytearray(1000), LIMIT)
+    channel.fill(channel.open_slot(), [FileSlice(file, 0, LENT_FROM_BYTES - 1)], 1.0)
+    assert channel.lend(view_for_thread) == []
+    drain(channel)
+    channel.fill(channel.open_slot(), [bytes(LENT_FROM_BYTES)], 1.0)
+    assert channel.lend(view_for_thread) == []
+    channel.fill(channel.open_slot(), [FileSlice(file, 0, LENT_FROM_BYTES)], 1.0)
+    assert channel.lend(view_for_thread) == []  # as long as what is ours is before it
+    drain(channel)
+    channel.fill(channel.open_slot(), [b"head", FileSlice(file, 0, LENT_FROM_BYTES)], 1.0)
+    assert sum(map(len, channel.lend(view_for_thread))) == 4 + LENT_FROM_BYTES
+    channel.close()
     assert not channel.has_unsent
 
 
