@@ -13,7 +13,7 @@ import pytest
 from headrace.broker.config import Address
 from headrace.broker.embedded import Broker
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from headrace.protocol.messages.fetch import FetchResponse
+from headrace.protocol.messages.fetch import FetchPartition, FetchResponse
 from headrace.records import Record, build_batch
 from tests.integration.wire import Wire
 
@@ -152,6 +152,44 @@ def test_who_leaves_in_the_middle_leaves_nothing_behind(broker: Broker) -> None:
     with Wire(broker.bootstrap_servers) as wire:
         answer = wire.ask(wire.fetch_request("large", 3, 9 * MEBIBYTE), FetchResponse, 12)
         assert numbers_in(bytes(answer.responses[0].partitions[0].records or b""))[0] == 3
+
+
+def test_many_who_fetch_much_in_small_slices_take_few_descriptors(broker: Broker) -> None:
+    partitions = 200
+    clients = [Wire(broker.bootstrap_servers) for _ in range(50)]
+    clients[0].create("small", partitions=partitions)
+    for partition in range(partitions):
+        small = build_batch([Record(0, NOW, b"%d" % partition, random.Random(partition).randbytes(20_000))])
+        assert clients[0].produce("small", small, partition=partition) == (0, 0)
+    asked = clients[0].fetch_request("small", 0, 40 * MEBIBYTE)
+    asked.topics[0].partitions = [
+        FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=MEBIBYTE)
+        for partition in range(partitions)
+    ]
+    most, is_over = 0, threading.Event()
+    folder = f"/proc/{broker.pid}/fd"
+    before = len(os.listdir(folder))
+
+    def watch() -> None:
+        nonlocal most
+        while not is_over.is_set():
+            most = max(most, len(os.listdir(folder)))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        for _ in range(4):
+            for wire in clients:
+                wire.send(asked, 12)
+            for wire in clients:
+                _, answer = wire.receive(FetchResponse, 12)
+                assert all(len(each.records or b"") > 20_000 for each in answer.responses[0].partitions)
+    finally:
+        is_over.set()
+        watching.join()
+        for wire in clients:
+            wire.socket.close()
+    assert most - before < 1_050  # sixteen loans of sixty-four parts, however many clients
 
 
 def test_a_topic_that_is_deleted_while_it_is_sent_is_sent_whole(broker: Broker) -> None:

@@ -226,7 +226,7 @@ class AnsweringConnection:
         end_s = now_s + TURN_S
         try:
             while channel.has_unsent:
-                if self.lends and (views := channel.lend(view_for_thread)):
+                if self.lends and self._runtime.senders.have_room and (views := channel.lend(view_for_thread)):
                     self._lend(views)
                     return
                 if now_s >= end_s:

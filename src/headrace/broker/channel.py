@@ -41,7 +41,6 @@ _UNMAPPED_STEP_BYTES = 1024 * 1024
 MAX_PARTS = 64  # in one call of sendmsg
 MAX_GATHERED_BYTES = 1024 * 1024 + 64 * 1024  # a window of a file, and what is around it: half a turn's work
 LENT_FROM_BYTES = 512 * 1024  # less is sent before a thread has begun
-_LENT_PARTS = 1024
 _LENT_IN_MEMORY_BYTES = 64 * 1024  # that are read or ours: what is lent is mapped for the most part
 
 _MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -358,7 +357,7 @@ class Channel:
         for part in out:
             if not isinstance(part, FileSlice) or part.size <= READ_FOR_THREAD_UP_TO:
                 in_memory += len(part)
-            if size >= LENT_WINDOW or count == _LENT_PARTS or in_memory > _LENT_IN_MEMORY_BYTES:
+            if size >= LENT_WINDOW or count == MAX_PARTS or in_memory > _LENT_IN_MEMORY_BYTES:
                 break
             size += len(part)
             count += 1

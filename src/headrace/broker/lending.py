@@ -5,7 +5,8 @@ What always holds:
   is let go of closes it;
 - a thread stays with one client for a moment only, and waits for one that does not read as long as no other waits for a
   thread;
-- nobody but the kernel looks at what is lent (`file_views.py`), and it is unmapped in the thread.
+- nobody but the kernel looks at what is lent (`file_views.py`), and it is unmapped in the thread;
+- what is lent at a time is bounded, whoever asks: each slice that is mapped takes a descriptor.
 """
 
 import select
@@ -19,6 +20,7 @@ from typing import Final
 from headrace.broker.channel import MAX_PARTS
 
 _THREADS: Final = 2
+_MOST_LOANS: Final = 16  # of `MAX_PARTS` at most; beyond that the loop sends by itself
 _LONGEST_S: Final = 0.02
 _PATIENCE_MS: Final = 2  # a client that reads makes room in less
 
@@ -37,6 +39,10 @@ class Senders:
     def are_wanted(self) -> bool:
         """Whether a client waits for a thread."""
         return self._loans > _THREADS
+
+    @property
+    def have_room(self) -> bool:
+        return self._loans < _MOST_LOANS
 
     def lend(self, sock: socket.socket, parts: list[memoryview], then: Then) -> "Loan":
         loan = Loan(self, sock, parts, then)
@@ -82,7 +88,7 @@ class Loan:
             self._sock.close()
 
     def run(self) -> None:
-        sent, is_broken = 0, False
+        sent, is_broken = 0, True  # where it failed, nobody knows how much was sent
         try:
             sent, is_broken = self._send()
         finally:

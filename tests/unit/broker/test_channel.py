@@ -11,6 +11,7 @@ from headrace.broker.channel import (
     KEPT_BUFFER_BYTES,
     LENT_FROM_BYTES,
     MAX_OTHER_BYTES,
+    MAX_PARTS,
     MAX_UNDER_WAY,
     MAX_UNDER_WAY_BYTES,
     MAX_UNSENT_BYTES,
@@ -434,3 +435,11 @@ def test_the_memory_of_a_large_frame_goes_in_steps_and_not_under_somebody_who_is
     channel.close()
     assert list(releasing[1]) == []
     assert bytes(at_it) == half(size, size // 2)[:10]
+
+
+def test_so_much_is_lent_as_one_call_sends() -> None:
+    file = MemoryFileSystem().open("a.log", create=True)
+    file.write_at([bytes(20_000)], 0)
+    channel = channel_on(bytearray(1000), LIMIT)
+    channel.fill(channel.open_slot(), [b"head", FileSlice(file, 0, 20_000)] * 400, 1.0)
+    assert len(channel.lend(view_for_thread)) == MAX_PARTS  # each may take a descriptor
