@@ -1,5 +1,7 @@
 """What was sent and not acknowledged: no position behind a record that was not, and nothing sent again without need."""
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,3 +57,32 @@ def test_positions_and_repeats_are_those_of_a_plain_model(steps):
         before = positions
         left = sum(not each[2] for each in sent)
         assert (len(held), held.size_bytes) == (left, 10 * left)
+
+
+def test_one_that_nobody_acknowledges_makes_no_memory_grow():
+    """All that is sent behind it is acknowledged: only what is held takes room."""
+    where, held = TopicPartition("t", 0), Unacknowledged()
+    held.add(0, where, 0, b"poison", 10.0)
+    tracemalloc.start()
+    try:
+        for number in range(1, 50_000):
+            held.add(number, where, number, b"fine", 10.0)
+            held.acknowledge(number)
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 50_000
+    assert held.positions() == {where: 0}
+    held.acknowledge(0)
+    assert held.positions() == {where: 50_000}
+
+
+def test_what_is_longest_overdue_comes_first_until_it_was_sent_again():
+    where, held = TopicPartition("t", 0), Unacknowledged()
+    for number in range(3):
+        held.add(number, where, number, b"%d" % number, 10.0 + number)
+    assert held.overdue(9.0) == []
+    assert held.overdue(11.0) == [(0, b"0"), (1, b"1")]
+    held.sent_again(0, 20.0)  # there was no room for the other one
+    assert held.overdue(11.0) == [(1, b"1")]
+    assert held.overdue(20.0) == [(1, b"1"), (2, b"2"), (0, b"0")]

@@ -267,10 +267,9 @@ class Outgoing:
             self._take_acks(self._acks, wait_s)
             now = time.monotonic()
             for number, frame in self._unacknowledged.overdue(now):
-                if self._wire.try_send(frame):
-                    self._unacknowledged.sent_again(number, now + self._settings.ack_timeout_s)
-                else:
-                    self._unacknowledged.put_off(number, now + _TICK_S)
+                if not self._wire.try_send(frame):
+                    break  # there is no room: the longest overdue is the first again
+                self._unacknowledged.sent_again(number, now + self._settings.ack_timeout_s)
             self.progress.more["unacknowledged"] = len(self._unacknowledged)
             self.progress.more["repeated"] = self._unacknowledged.repeated
         self.progress.connections = self._wire.connections()
