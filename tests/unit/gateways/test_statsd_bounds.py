@@ -47,6 +47,20 @@ def test_every_value_is_as_likely_to_be_kept(make: type[Aggregator]) -> None:
     assert 15 <= kept_early <= 45  # of 60; beyond that is less likely than one in ten thousand
 
 
+@BOTH
+def test_more_values_with_a_time_than_are_kept(make: type[Aggregator]) -> None:
+    of = make(Aggregating(series=10_000))
+    of.feed(b"\n".join(b"a:1|c|T%d" % time_s for time_s in range(10_001)))
+    assert of.counts.refused == 1
+    of.feed(b"\n".join(b"n%d:1|c|T1" % number for number in range(8_000)))
+    assert (of.counts.refused, len(of.registry)) == (8_001, 1)
+    of.feed(b"live:1|c\na:2|c|T7")  # what is known already has room
+    found = of.summaries(of.cut(), 10.0)
+    assert len(found) == 10_001
+    assert [one.facts["value"] for one in found if one.time_s == 7] == [3]
+    assert [one.facts["value"] for one in found if one.series.name == "live"] == [1]
+
+
 class _Small(Aggregating):
     """With bounds of all series that a test can reach."""
 

@@ -67,9 +67,7 @@ class Counts:
 class _Timed:
     """Values with a time of their own, which belong to no interval."""
 
-    number: int
     value: float = 0.0
-    known: bool = field(default=False)
 
 
 class Aggregator(ABC):
@@ -123,26 +121,29 @@ class Aggregator(ABC):
             else:
                 self.counts.missed += 1
             return None
+        if line.time_s is not None:
+            self._take_timed(line, line.time_s)
+            return None
         number = self.registry.number(line.series)
         if number is None:
             self.counts.refused += 1
-            return None
-        if line.time_s is None:
+        else:
             self._add(number, line)
-            return number
-        place = number, line.time_s
-        timed = self._timed.get(place)
-        if timed is None and len(self._timed) >= self.asked.series:
+        return number
+
+    def _take_timed(self, line: Sample, time_s: int) -> None:
+        is_full = len(self._timed) >= self.asked.series
+        # A value that is refused makes no series: each that has a number was added to.
+        number = self.registry.find(line.series) if is_full else self.registry.number(line.series)
+        if number is None or (is_full and (number, time_s) not in self._timed):
             self.counts.refused += 1
-            return None
-        if timed is None:
-            timed = self._timed[place] = _Timed(number)
+            return
+        timed = self._timed.setdefault((number, time_s), _Timed())
         if line.series.kind is Kind.COUNTER:
             timed.value += sum(value * line.weight for value in line.values)
         else:
             timed.value = line.values[-1]
         self._touch(number)
-        return None
 
     @abstractmethod
     def _add(self, number: int, sample: Sample) -> None: ...

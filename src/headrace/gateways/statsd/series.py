@@ -18,6 +18,10 @@ class Registry:
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def find(self, series: SeriesId) -> int | None:
+        """Its number, if it has one."""
+        return self._by_id.get(series)
+
     def number(self, series: SeriesId) -> int | None:
         """Its number, a new one if there is room; what is refused is counted."""
         number = self._by_id.get(series)
