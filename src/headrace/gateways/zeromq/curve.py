@@ -32,7 +32,7 @@ class InvalidKey(GatewayError):
 def check_key(key: str, what: str) -> str:
     """A key of Z85, or what is wrong with it; the key itself is not shown."""
     try:
-        if len(key) == _KEY_CHARACTERS and len(z85.decode(key)) == 32:
+        if isinstance(key, str) and len(key) == _KEY_CHARACTERS and len(z85.decode(key)) == 32:
             return key
     except (KeyError, ValueError, UnicodeError):
         pass
@@ -123,7 +123,7 @@ Curve = CurveServer | CurveClient
 
 class _Provider:
     def __init__(self, clients: Collection[str]) -> None:
-        self._clients = frozenset(key.encode() for key in clients)
+        self._clients = frozenset(check_key(key, "a key in clients").encode() for key in clients)
 
     def callback(self, domain: str, key: bytes) -> bool:  # noqa: ARG002 - pyzmq asks so
         return key in self._clients
@@ -135,11 +135,10 @@ class Guard:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", clients: Collection[str]) -> None:
         from zmq.auth.thread import ThreadAuthenticator
 
-        for key in clients:
-            check_key(key, "a key in clients")
+        provider = _Provider(clients)  # whatever is wrong with them, before there is a thread to be stopped
         self._authenticator = ThreadAuthenticator(context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback(_DOMAIN, credentials_provider=_Provider(clients))
+        self._authenticator.configure_curve_callback(_DOMAIN, credentials_provider=provider)
 
     def close(self) -> None:
         self._authenticator.stop()
@@ -147,8 +146,8 @@ class Guard:
 
 def protect(socket: "zmq.Socket[bytes]", curve: Curve) -> None:
     """Set a socket's keys."""
-    socket.curve_secretkey = curve.keys.secret.encode()
-    socket.curve_publickey = curve.keys.public.encode()
+    socket.curve_secretkey = check_key(curve.keys.secret, "the secret key").encode()
+    socket.curve_publickey = check_key(curve.keys.public, "the public key").encode()
     if isinstance(curve, CurveServer):
         socket.curve_server = True
         if curve.clients is not None:
