@@ -131,15 +131,25 @@ class Requester(_Asking):
         headers: GivenHeaders | None = None,
         timeout: float | None = None,
     ) -> Message:
-        """Ask, and wait for the reply; raises `RemoteError` if it failed there, `TimedOut` if none came in time."""
+        """Ask, and wait for the reply; raises `RemoteError` if it failed there, `TimedOut` if none came in time.
+
+        What answers in another form raises `InvalidMessage`.
+        """
         timeout_s = self._timeout_s if timeout is None else timeout
         until = time.monotonic() + timeout_s
         number = self._ask(value, key, topic, headers, timeout_s)
         while (left_s := until - time.monotonic()) > 0:
             frame = self._wire.receive(left_s)
-            if frame is not None and (reply := self._answer(frame, number)) is not None:
-                raise_remote(self._where, reply)
-                return reply
+            if frame is None:
+                continue
+            reply = self._answer(frame, number)
+            if reply is None:  # the library takes it for the answer, and waits for no other one
+                raise InvalidMessage(
+                    f"what answers at {self._where} is not in our form: see what runs there, or set form='raw' for "
+                    "programs that send values alone"
+                )
+            raise_remote(self._where, reply)
+            return reply
         raise self._nobody(timeout_s)
 
 
