@@ -3,7 +3,10 @@
 import asyncio
 import multiprocessing
 import os
+import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from itertools import pairwise
@@ -428,6 +431,65 @@ def test_a_place_that_is_taken(path):
         Puller(listen=path)
     with Puller(listen=ANY) as puller, pytest.raises(GatewayError, match="cannot be listened at"):
         Puller(listen=puller.endpoint)
+
+
+def test_a_file_is_not_deleted_for_a_socket(tmp_path):
+    """Both libraries remove whatever is at the path."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    with pytest.raises(GatewayError, match="a file is there"):
+        Puller(listen=f"ipc://{precious}")
+    assert precious.read_text() == "precious"
+
+
+def test_descriptors_may_be_many():
+    """A program that serves thousands has descriptors that `select` cannot wait for."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most[1]), most[1]))
+    held = [os.dup(0) for _ in range(1100)]
+    try:
+        with Pusher(listen=ANY, overload="drop-oldest", linger=5) as pusher:
+            pusher.send(b"x")
+            with Puller(connect=pusher.endpoint) as puller:
+                assert puller.receive(5).value == b"x"
+                assert puller.receive(0.01) is None
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+
+
+def test_an_answer_in_another_form_is_a_sentence():
+    with pynng.Rep0(listen=ANY, recv_timeout=5000) as plain:
+
+        def answer():
+            for _ in range(2):
+                plain.recv()
+                plain.send(b"plain")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with Requester(connect=f"tcp://{plain.listeners[0].local_address}", timeout=5) as requester:
+            for _ in range(2):
+                with pytest.raises(nng.InvalidMessage, match="not in our form"):
+                    requester.call(b"?")
+            assert requester.invalid == 2
+        thread.join()
+
+
+FORKS = """
+import os, sys
+from headrace import nng
+with nng.Puller(listen="tcp://127.0.0.1:0") as puller:
+    puller.receive(0.01)
+child = os.fork()
+if child:
+    sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_process_that_is_forked_ends_also_when_all_was_closed():
+    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=SOON_S)
 
 
 @pytest.mark.parametrize(

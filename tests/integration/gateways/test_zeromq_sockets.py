@@ -641,6 +641,15 @@ def test_a_place_that_is_taken(path):
             Puller(listen=puller.endpoint)
 
 
+def test_a_file_is_not_deleted_for_a_socket(tmp_path):
+    """Both libraries remove whatever is at the path."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    with pytest.raises(GatewayError, match="a file is there"):
+        Puller(listen=f"ipc://{precious}")
+    assert precious.read_text() == "precious"
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -651,6 +660,8 @@ def test_a_place_that_is_taken(path):
         (lambda: Pusher(listen=ANY, curve=CurveClient(Keys.new(), "x" * 40)), "CurveServer"),
         (lambda: Pusher(connect=ANY, curve=CurveServer(Keys.new())), "CurveClient"),
         (lambda: Puller(connect="tcp://127.0.0.1:5", curve=CurveClient(Keys.new(), "short")), "not a key"),
+        (lambda: Puller(listen=ANY, curve=CurveServer(Keys.new(), {Keys.new().public.encode()})), "not a key"),
+        (lambda: Puller(listen=ANY, curve=CurveServer(Keys("x", "y"))), "not a key"),
         (lambda: Subscriber([], connect="tcp://127.0.0.1:5"), "no topic"),
     ],
 )

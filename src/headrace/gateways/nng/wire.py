@@ -6,19 +6,20 @@ parent had used nng is told so before anything is touched.
 
 import atexit
 import os
-import select
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakSet
 
 from headrace.extras import load
 from headrace.gateways.errors import GatewayError
 from headrace.gateways.messaging.endpoints import check_listening, parse_endpoint
 from headrace.gateways.messaging.ends import HIGH_WATER_MARK, LARGEST_BYTES, NotYours
 from headrace.gateways.messaging.forms import Frame
+from headrace.gateways.messaging.system import is_in_the_way, wait_readable
 from headrace.secret_files import check_private
 
 pynng: Any = load("pynng", "a socket of nng")
@@ -114,6 +115,9 @@ def _tls_config(tls: Tls) -> Any:
         raise GatewayError(f"the PEM file {files} cannot be used ({error}): check its path and what is in it") from None
 
 
+_sockets: "WeakSet[Any]" = WeakSet()
+
+
 class NngWire:
     """A socket; pynng's, made by `open_socket` with these options."""
 
@@ -134,6 +138,7 @@ class NngWire:
             send_timeout=_SLICE_MS,
             tls_config=config,
         )
+        _sockets.add(self.socket)
         self._send_fd = self._receive_fd = -1
         try:
             for name, buffer in (("send_buffer_size", send_buffer), ("recv_buffer_size", receive_buffer)):
@@ -148,6 +153,8 @@ class NngWire:
 
     def _open(self) -> None:
         for each in self._options.listen:
+            if each.startswith("ipc://") and is_in_the_way(each):
+                raise CannotListen(f"{each} cannot be listened at (a file is there): choose another place")
             try:
                 self.socket.listen(each)
             except pynng.NNGException as error:
@@ -205,7 +212,7 @@ class NngWire:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 return None
-            select.select([self.receive_fd], (), (), min(left_s, _SLICE_MS / 1000))
+            wait_readable(min(left_s, _SLICE_MS / 1000), self.receive_fd)
         return frame
 
     def try_receive(self) -> Frame | None:
@@ -221,7 +228,7 @@ class NngWire:
             return b""
 
     def wait_writable(self, timeout_s: float) -> None:
-        select.select([self.send_fd], (), (), timeout_s)
+        wait_readable(timeout_s, self.send_fd)
 
     @property
     def send_fd(self) -> int:
@@ -245,9 +252,18 @@ class NngWire:
         self.socket.close()
 
     def abandon(self) -> None:
-        """Closing it would wait for threads that this process does not have, and so would nng's own end."""
-        self.socket.__dict__.pop("_socket", None)
+        """Nothing is to be done: see `_after_fork`."""
+
+
+def _after_fork() -> None:
+    """Closing a socket, also one that is closed, and nng's own end wait for threads that this process does not have."""
+    for socket in list(_sockets):
+        socket.__dict__.pop("_socket", None)
+    if _used_in is not None:
         atexit.unregister(pynng.nng._pynng_atexit)  # noqa: SLF001 - there is no other way to it
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _check_process() -> None:

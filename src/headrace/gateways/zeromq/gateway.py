@@ -1,7 +1,6 @@
 """Gateways of ZeroMQ: how each of their sockets is opened, and requests that are answered when they are durable."""
 
 import os
-import select
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from headrace.gateways.messaging.calls import Request
 from headrace.gateways.messaging.inward import Incoming, answer_of, close_inlet, entry_of, error_body, offer
 from headrace.gateways.messaging.outward import Outgoing
 from headrace.gateways.messaging.settings import OUTWARD, PUB, PULL, PUSH, SUB, SocketSettings
+from headrace.gateways.messaging.system import wait_readable
 from headrace.gateways.writing import Lot, Placed
 from headrace.gateways.zeromq.curve import (
     Curve,
@@ -184,7 +184,7 @@ class Answering:
                 is_idle = self._take_some(responder)
                 self._count(responder)
                 if is_idle and not self._done:
-                    select.select([responder.fd, bell], (), (), _TICK_S)
+                    wait_readable(_TICK_S, responder.fd, bell)
         finally:
             close_inlet(self._inlet, self.progress)
             self._answer_all(responder)

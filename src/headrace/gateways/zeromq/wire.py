@@ -14,6 +14,7 @@ from headrace.gateways.errors import GatewayError
 from headrace.gateways.messaging.endpoints import check_listening, parse_endpoint
 from headrace.gateways.messaging.ends import HIGH_WATER_MARK, LARGEST_BYTES
 from headrace.gateways.messaging.forms import Frame
+from headrace.gateways.messaging.system import is_in_the_way
 from headrace.gateways.zeromq.curve import Curve, CurveClient, CurveServer, Guard, protect
 
 if TYPE_CHECKING:
@@ -253,7 +254,9 @@ class ZmqWire:
 
 
 def _check_free(endpoint: str) -> None:
-    """ZeroMQ takes a path over from whoever listens there, who then gets no more: see that nobody does."""
+    """ZeroMQ takes a path over from whoever listens there, who then gets no more, and from a file: see to both."""
+    if is_in_the_way(endpoint):
+        raise CannotListen(f"{endpoint} cannot be listened at (a file is there): choose another place")
     with sockets.socket(sockets.AF_UNIX) as probe:
         probe.settimeout(1.0)
         with suppress(OSError):
