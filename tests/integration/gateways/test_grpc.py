@@ -290,12 +290,12 @@ def test_deadlines_end_calls_that_wait_and_overload_is_said(tmp_path: Path, stub
 
 def test_a_client_that_does_not_read_is_not_fetched_for(bootstrap: str, stubs: Any) -> None:
     pb, stub_of = stubs
-    make(bootstrap, "large")
+    make(bootstrap, "unread")
     with running(KIND, bootstrap, port=0) as gateway, channel_to(gateway) as channel:
         stub = stub_of(channel)
         for _ in range(30):
-            stub.Produce(pb.ProduceRequest(topic="large", records=records(pb, *[b"x" * 100_000] * 20)), timeout=30)
-        asked = pb.ConsumeRequest(topic="large", reset=pb.RESET_EARLIEST, until_end=True, max_records=5)
+            stub.Produce(pb.ProduceRequest(topic="unread", records=records(pb, *[b"x" * 100_000] * 20)), timeout=30)
+        asked = pb.ConsumeRequest(topic="unread", reset=pb.RESET_EARLIEST, until_end=True, max_records=5)
         reading = stub.Consume(asked, timeout=120)
         next(reading)
         seen = -1

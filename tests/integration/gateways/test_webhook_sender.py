@@ -57,7 +57,9 @@ class Receiver:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                body = self.rfile.read(length := int(self.headers["content-length"]))
+                if len(body) < length:  # whoever sent it was killed in the middle
+                    return
                 receiver.at.append(time.monotonic())
                 receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
                 status, headers = receiver.answer(body)
@@ -532,11 +534,12 @@ def test_an_answer_of_any_kind_does_no_harm(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["answered", "before", "added", "sent", "committed"])
-def test_killed_at_each_step_all_come_in_order_with_one_id(bootstrap: str, step: str) -> None:
+def test_killed_at_each_step_all_come_in_order_with_one_id(step: str) -> None:
     """The process dies with an answer in its hand, or in the commit of what came of it."""
-    topic = f"step-{step}"
-    write(bootstrap, topic, [(None, b"%d" % n) for n in range(5)])
-    with Receiver() as receiver:
+    # Places of all gateways are in one topic, where a transaction that is left open holds up those of other names.
+    with Broker() as broker, Receiver() as receiver:
+        bootstrap, topic = broker.bootstrap_servers, f"step-{step}"
+        write(bootstrap, topic, [(None, b"%d" % n) for n in range(5)])
         command = [
             sys.executable,
             "-m",
