@@ -91,13 +91,17 @@ class Requester:
         largest_bytes: int = LARGEST_BYTES,
         curve: Curve | None = None,
     ) -> None:
-        """A responder has at most `most_each` requests at a time; of more than `most_open` in all, `Overfull`."""
+        """A responder has at most `most_each` requests at a time; of more than `most_open` in all, `Overfull`.
+
+        `largest_bytes` is of requests and of replies: a responder cuts off who sends it more than its own.
+        """
         self._addresses = endpoints(connect)
         self._where = ", ".join(self._addresses)
         if not 1 <= most_each <= _MOST_EACH:
             raise GatewayError(f"most_each={most_each} is not possible: a responder has 1 to {_MOST_EACH} requests")
         self._timeout_s = timeout
         self._most_open = most_open
+        self._largest_bytes = largest_bytes
         self._session = new_session()
         self._lock = threading.Lock()
         self._number = 0
@@ -159,6 +163,12 @@ class Requester:
                 value, key, topic, headers, session=self._session, number=number,
                 deadline_ms=now_ms() + int(timeout_s * 1000),
             )  # fmt: skip
+            if len(frame) > self._largest_bytes:
+                # The responder would cut this connection off, and so would every other one that has it after that.
+                raise InvalidMessage(
+                    f"a request of {len(frame):,} bytes is larger than the {self._largest_bytes:,} that are sent to "
+                    f"{self._where}: send less, or give the requester and its responders a larger largest_bytes"
+                )
             self._number += 1
             call = self._calls[number] = _Call(frame, timeout_s)
             self._fresh.append(number)
