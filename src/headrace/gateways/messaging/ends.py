@@ -27,6 +27,7 @@ from headrace.gateways.messaging.message import (
     encode,
     headers_of,
     new_session,
+    now_ms,
     topic_prefix,
 )
 from headrace.gateways.messaging.outbox import Outbox
@@ -257,23 +258,26 @@ class Sender(End):
             return self.send(value, key, topic=topic, headers=headers, timestamp_ms=timestamp_ms)
         if self._thread != get_ident():
             self._check()
-        prefix, counter = self._places.get(topic) or self._place(topic)
         held = headers_of(headers) if headers else ()
-        number = counter[0]
-        counter[0] += 1  # before it waits: another coroutine may send meanwhile
-        frame = (
-            encode(value, key, prefix, held, timestamp_ms, self.session, number)
-            if self.form is Form.MESSAGE
-            else encode_plain(self.form, value, key, topic, held)
-        )
+        at = now_ms() if timestamp_ms is None else timestamp_ms
         until = None if self._timeout_s is None else time.monotonic() + self._timeout_s
-        while not self._wire.try_send(frame):
+        while True:
+            # It is numbered as it is handed over: another coroutine may send while this one waits.
+            prefix, counter = self._places.get(topic) or self._place(topic)
+            frame = (
+                encode(value, key, prefix, held, at, self.session, counter[0])
+                if self.form is Form.MESSAGE
+                else encode_plain(self.form, value, key, topic, held)
+            )
+            if self._wire.try_send(frame):
+                break
             left_s = _SLICE_S if until is None else until - time.monotonic()
             if left_s <= 0:
                 raise self._timed_out()
             await _readable(self._wire.send_fd, min(left_s, _SLICE_S))
             if self._thread != get_ident():
                 self._check()
+        counter[0] += 1
         self.sent += 1
         return True
 
@@ -308,9 +312,10 @@ class Sender(End):
         return place
 
     def _close(self) -> None:
+        until = time.monotonic() + self._linger_s
         if self._outbox is not None:
             self._outbox.close(self._linger_s)
-        self._wire.close(self._linger_s)
+        self._wire.close(max(until - time.monotonic(), 0.0))
 
 
 class Receiver(End):

@@ -204,12 +204,12 @@ class _Both(Sender):
         options = Options(
             endpoints(listen), endpoints(connect), high_water_mark, largest_bytes, timeout, tls, is_insecure
         )
-        # As for a pusher: whoever waits for room needs no queue, and what is in one is forgotten at the end.
-        buffer = 0 if waits and policy is Overload.BLOCK else high_water_mark
+        # As for a pusher: what is in the library's own queue is forgotten at the end.
+        buffer = 0 if waits else high_water_mark
         wire: Wire = NngWire(open_socket, options, send_buffer=buffer, receive_buffer=high_water_mark)
         super().__init__(
             wire, options.where, form=checked_form(form), overload=policy if waits else Overload.BLOCK,
-            high_water_mark=high_water_mark, timeout_s=timeout, linger_s=linger,
+            high_water_mark=high_water_mark, timeout_s=timeout, linger_s=linger, is_queued=waits,
         )  # fmt: skip
         self._receiver = Receiver(wire, options.where, form=self.form)
         self.receive = self._receiver.receive
