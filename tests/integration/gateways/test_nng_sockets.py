@@ -219,6 +219,21 @@ def test_a_pair_speaks_both_ways(path):
         Pair(listen=path, overload="drop-oldest")
 
 
+@pytest.mark.parametrize("overload", ["block", "fail", "drop-newest"])
+def test_a_pair_lingers_for_what_is_not_sent_yet(path, overload):
+    with Pair(connect=path) as other:
+        with Pair(listen=path, overload=overload, linger=20) as one:
+            until(lambda: one._wire.connections(), "it is connected")
+            for _ in range(300):
+                one.send(bytes(20_000))
+            closing = threading.Thread(target=lambda: came.extend(drain(other)))
+            came = []
+            closing.start()
+        closing.join()
+        assert len(came) == one.sent == 300
+        assert one.dropped == 0
+
+
 def test_everybody_on_a_bus_hears_everybody(path):
     places = [f"{path}{number}" for number in range(3)]
     buses = []

@@ -549,6 +549,15 @@ def test_a_stopped_worker_is_given_up(path, workers):
             os.kill(stopped.pid, signal.SIGCONT)
 
 
+def test_a_request_that_no_responder_takes_harms_no_other(path, workers):
+    """It is refused; a responder would cut the connection off, with all that is on it."""
+    workers(path, b"a")
+    with Requester(path, timeout=10, largest_bytes=100_000) as requester:
+        with pytest.raises(GatewayError, match="larger than the 100,000"):
+            requester.submit(bytes(100_000))
+        assert requester.call(bytes(90_000)).value == bytes(90_000) + b" by a"
+
+
 def test_too_many_open_requests_are_refused(path):
     with Requester(path, most_open=3, timeout=5) as requester:
         futures = [requester.submit(b"x") for _ in range(3)]
@@ -740,6 +749,31 @@ def test_on_an_event_loop(path):
                     await pusher.send_async(b"%04d" % number + bytes(20_000))
             assert await puller.receive_async(0.01) is None
         assert came == list(range(400))
+
+    asyncio.run(run())
+
+
+def test_publishing_on_an_event_loop_lets_nobody_miss_what_came(path):
+    """Coroutines that wait for room send in another order than they came in; numbers are those of the wire."""
+
+    async def run():
+        with (
+            Publisher(listen=path, overload="block", high_water_mark=10) as publisher,
+            Subscriber("*", connect=path, high_water_mark=10) as subscriber,
+        ):
+            publisher.wait_for_subscriptions()
+
+            async def publish():
+                for _ in range(50):
+                    await publisher.send_async(bytes(50_000))
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(8):
+                    group.create_task(publish())
+                for _ in range(400):
+                    assert await subscriber.receive_async(10) is not None
+                    await asyncio.sleep(0)
+            assert (subscriber.missed, subscriber.losses.repeated) == (0, 0)
 
     asyncio.run(run())
 
