@@ -27,6 +27,8 @@ from headrace.telemetry.logs import get_logger
 PIECE_BYTES: Final = 64 * 1024
 CONNECTIONS: Final = 1_000
 _HANDSHAKE_S: Final = 10.0
+_RESTING_S: Final = 0.1  # so long a connection is waited for, of which only what is there already is taken
+_REST_S: Final = 1.0  # so long all of them together
 _QUIET_S: Final = 60  # after which the kernel asks whether the other side is still there
 _log = get_logger(__name__)
 
@@ -90,6 +92,7 @@ class Connection:
     writer: asyncio.StreamWriter
     client: str
     idle_s: float
+    is_ending: bool = False  # what was sent by now is read, and no more
     is_cut: bool = False  # by us: nothing more is read, though the client may go on
     _patience: asyncio.Timeout | None = None
 
@@ -98,23 +101,30 @@ class Connection:
         if self.is_cut:
             return b""
         try:
-            async with asyncio.timeout(self.idle_s or None) as self._patience:
+            async with asyncio.timeout(_RESTING_S if self.is_ending else self.idle_s or None) as self._patience:
                 return await self.reader.read(PIECE_BYTES)
         except TimeoutError:
             if not self._is_ended_by_us():
                 raise
+            self.is_cut = True
             return b""
         finally:
             self._patience = None
 
     def _is_ended_by_us(self) -> bool:
-        return self.is_cut
+        return self.is_cut or self.is_ending
 
     async def send(self, data: bytes) -> None:
         """Wait until the client has taken most of it; raises `TimeoutError` after too long."""
         self.writer.write(data)
         async with asyncio.timeout(self.idle_s or None):
             await self.writer.drain()
+
+    def end(self) -> None:
+        """Read what is there already."""
+        self.is_ending = True
+        if self._patience is not None:
+            self._patience.reschedule(asyncio.get_running_loop().time() + _RESTING_S)
 
     def cut(self) -> None:
         """Read no more."""
@@ -165,6 +175,7 @@ class Streams:
         self._settings = settings
         self._serve = serve
         self._progress = progress
+        self._is_ending = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
@@ -207,8 +218,19 @@ class Streams:
                 )
             self._servers.append(made)
 
+    async def read_rest(self) -> None:
+        """Take no more connections, and of those there are what was sent by now."""
+        self._is_ending = True
+        for server in self._servers:
+            server.close()
+        for connection in self._connections:
+            connection.end()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_REST_S)
+
     def stop_reading(self) -> None:
         """Take no more connections, and no more of those there are."""
+        self._is_ending = True
         for server in self._servers:
             server.close()
         for connection in self._connections:
@@ -259,7 +281,7 @@ class Streams:
             with contextlib.suppress(OSError):
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _QUIET_S)
-        connection = Connection(reader, writer, client, self._settings.idle_s)
+        connection = Connection(reader, writer, client, self._settings.idle_s, self._is_ending)
         self._connections.add(connection)
         try:
             await self._serve(connection)

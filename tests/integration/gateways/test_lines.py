@@ -52,6 +52,18 @@ def test_a_line_is_a_record_also_the_last_without_an_end(bootstrap: str) -> None
         assert gateway.progress.received == gateway.progress.records == 4
 
 
+def test_what_was_sent_before_the_end_is_written(bootstrap: str) -> None:
+    lines = [b"%d" % number for number in range(50_000)]
+    with (
+        running(KIND, bootstrap, "ended", port=0) as gateway,
+        socket.create_connection(("127.0.0.1", gateway.port)) as sender,
+    ):
+        sender.sendall(b"\n".join(lines))
+        sender.shutdown(socket.SHUT_WR)
+        wait_for(lambda: gateway.progress.received, "it reads")
+    assert values_of(bootstrap, "ended") == lines
+
+
 def test_lines_are_answered_once_durable_in_their_order(bootstrap: str) -> None:
     with running(KIND, bootstrap, "answered", port=0, ack="line", max_line=8) as gateway, connect(gateway) as client:
         client.sendall(b"one\ntoo long a line\ntwo\n")

@@ -312,6 +312,14 @@ def test_a_gateway_that_is_told_to_end_writes_its_interval(broker: Broker) -> No
     assert record["rate"] == pytest.approx(5_000 / (record["end_ms"] - record["start_ms"]), rel=0.2)
 
 
+def test_what_was_sent_before_the_end_is_written(broker: Broker) -> None:
+    with gateway(broker.bootstrap_servers, interval_s=600, tcp=True) as (_, port):
+        with socket.create_connection(("127.0.0.1", port)) as sender:
+            sender.sendall(b"a:1|c\n" * 200_000)
+        send(port, *[b"b:1|c\n" * 100] * 1_000)
+    assert totals(broker.bootstrap_servers) == {"a": 200_000, "b": 100_000}
+
+
 def test_where_nothing_is_compiled_the_same_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "look_for", lambda package, what: MissingExtra(package, "statsd"))
     with gateway(broker.bootstrap_servers, tcp=True) as (one, port):

@@ -61,6 +61,19 @@ def test_messages_of_logger_in_each_form_by_each_way(bootstrap: str, tmp_path: P
         assert gateway.progress.records == sent
 
 
+def test_what_was_sent_before_the_end_is_written(bootstrap: str) -> None:
+    count = 50_000
+    with (
+        running(KIND, bootstrap, "ended", port=0) as gateway,
+        socket.create_connection(("127.0.0.1", gateway.port)) as sender,
+    ):
+        sender.sendall(b"".join(b"<13>%d\n" % number for number in range(count)) + b"<13>last")
+        sender.shutdown(socket.SHUT_WR)
+        wait_for(lambda: gateway.progress.received, "it reads")
+    found = [json.loads(value)["message"] for value in values_of(bootstrap, "ended")]
+    assert found == [*map(str, range(count)), "last"]
+
+
 def test_messages_of_pythons_handler(bootstrap: str) -> None:
     with running(KIND, bootstrap, "handler", port=0, udp_port=0) as gateway:
         for kind, port in ((socket.SOCK_STREAM, gateway.port), (socket.SOCK_DGRAM, gateway.udp_port)):

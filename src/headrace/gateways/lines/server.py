@@ -65,6 +65,8 @@ class LinesGateway:
             await self._streams.open()
             await stopped(self._stopping)
         finally:
+            if not self.progress.waiting:
+                await self._streams.read_rest()
             self._streams.stop_reading()
             await close(self._inlet, self.progress)
             await self._streams.end(_ENDING_S)

@@ -18,7 +18,7 @@ BATCH: Final = 256
 _LARGEST: Final = 64 * 1024
 # Not a power of two: beginnings of datagrams would all compete for the same lines of the processor's cache.
 _STRIDE: Final = _LARGEST + 17 * 64
-_WAITFORONE, _TRUNC, _MEMINFO, _DROPS = 0x10000, 0x20, 55, 8
+_DONTWAIT, _WAITFORONE, _TRUNC, _MEMINFO, _DROPS = 0x40, 0x10000, 0x20, 55, 8
 _RCVBUFFORCE: Final = 33
 _TURN_S: Final = 0.25  # after so long without a packet a receiver looks whether it is to end
 
@@ -59,9 +59,9 @@ class Batch:
             slot.message.parts, slot.message.count = at + number * ctypes.sizeof(_Part), 1
         self._receive = ctypes.CDLL(None, use_errno=True).recvmmsg
 
-    def receive(self, bound: socket.socket) -> int:
+    def receive(self, bound: socket.socket, *, wait: bool = True) -> int:
         """Wait for a datagram and take all that are there, up to the batch; how many came, none after a while."""
-        count: int = self._receive(bound.fileno(), self.slots, BATCH, _WAITFORONE, None)
+        count: int = self._receive(bound.fileno(), self.slots, BATCH, _WAITFORONE if wait else _DONTWAIT, None)
         if count >= 0:
             return count
         number = ctypes.get_errno()

@@ -20,6 +20,7 @@ _SHORTEST_NAP_S: Final = 0.0002
 _FEW: Final = 32
 _HELD_BYTES: Final = 1280  # by the kernel, for a small packet
 _MOST_A_S: Final = 1_000_000
+_LAST_BATCHES: Final = 256  # of datagrams that are with the kernel when it is time to end
 
 Intake = Callable[[threading.Event], None]
 
@@ -40,5 +41,10 @@ def packet_intake(bound: socket.socket, aggregator: Aggregator, lock: threading.
                 read(count)
             if nap_s and count < _FEW:
                 time.sleep(nap_s)
+        for _ in range(_LAST_BATCHES):
+            if not (count := batch.receive(bound, wait=False)):
+                break
+            with lock:
+                read(count)
 
     return take

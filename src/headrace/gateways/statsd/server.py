@@ -85,11 +85,11 @@ class StatsdGateway:
                 thread.start()
             stack.callback(self._join, threads)
             self.is_listening = True
-            self._go_on(show)
+            self._go_on(show, threads)
         if self._failure is not None:
             raise self._failure
 
-    def _go_on(self, show: Show) -> None:
+    def _go_on(self, show: Show, threads: Sequence[threading.Thread]) -> None:
         interval_s = self.settings.interval_s
         began, began_ms = time.monotonic(), _now_ms()
         due = began + interval_s
@@ -97,7 +97,7 @@ class StatsdGateway:
             self._stopping.wait(min(_TICK_S, max(due - time.monotonic(), 0)))
             is_over = self._stopping.is_set()
             if is_over:
-                self._ending.set()
+                self._join(threads)  # what was sent by now is of the last interval
             self._look()
             now = time.monotonic()
             if now < due and not is_over:

@@ -106,6 +106,7 @@ class StreamIntake:
         try:
             await self._streams.open()
             await stopped(stopping)
+            await self._streams.read_rest()
         finally:
             self._streams.stop_reading()
             await self._streams.end(_ENDING_S)

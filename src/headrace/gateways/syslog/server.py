@@ -76,6 +76,8 @@ class SyslogGateway:
                 await self._streams.open()
                 await stopped(self._stopping)
             finally:
+                if not self.progress.waiting:
+                    await self._streams.read_rest()
                 self._streams.stop_reading()
                 if receiving and not self.progress.waiting:
                     await asyncio.wait(receiving, timeout=_ENDING_S)
