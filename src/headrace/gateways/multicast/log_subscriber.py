@@ -1,8 +1,8 @@
 """A topic heard live from the group in which a gateway publishes it, and read from the log wherever that is not enough.
 
 Who comes late, misses something for good, or is too slow, reads the log for what is missing and goes on live; while
-nobody publishes in the group, the log is looked at every second. Decided in `joining.py`; here are the group and the
-cluster.
+nobody is heard who has published the topic in the group, the log is looked at every second. Decided in `joining.py`;
+here are the group and the cluster.
 """
 
 import time
@@ -26,6 +26,7 @@ from headrace.gateways.multicast.joining import Joining, TopicRecord
 from headrace.gateways.multicast.message import Message
 from headrace.gateways.multicast.stream import ReceivingSettings
 from headrace.gateways.multicast.subscriber import QUEUE_BYTES, Subscriber
+from headrace.gateways.multicast.wire import Session
 from headrace.model import TopicPartition
 from headrace.protocol.schema import ZERO_UUID
 from headrace.retry import Backoff
@@ -82,6 +83,7 @@ class LogSubscriber:
         self._origin_id: bytes = ZERO_UUID  # as messages have it
         self._has_to_look = True
         self._looked_at = 0.0
+        self._carriers: set[Session] = set()  # that are heard, and have brought records of the topic
         self._is_closed = False
         self._ready: deque[TopicRecord | TopicGap] = deque()
         self._positions: dict[int, int] = {}
@@ -182,10 +184,15 @@ class LogSubscriber:
                 if event.origin is None or event.origin.topic != self.topic:
                     continue
                 if event.origin.topic_id in (self._origin_id, ZERO_UUID):
+                    self._carriers.add(event.session)
                     self._emit(joining.live(event, event.origin))
                 else:
                     self._has_to_look = True  # another topic has this name by now, or a gateway goes on with one before
-            elif isinstance(event, Lost | Ended):
+            elif isinstance(event, Ended):
+                self._carriers.discard(event.session)
+                self._has_to_look = True
+            elif isinstance(event, Lost):
+                self._carriers.clear()  # what found no room may have been an end
                 self._has_to_look = True
 
     # --- the log
@@ -203,7 +210,7 @@ class LogSubscriber:
         self.waiting = ""
         while not self._is_closed:
             now = time.monotonic()
-            is_alone = not self._subscriber.counts.sessions
+            is_alone = not self._carriers
             if self._has_to_look or (is_alone and now >= self._looked_at + _LOOK_EVERY_S):
                 self._has_to_look, self._looked_at = False, now
                 try:
