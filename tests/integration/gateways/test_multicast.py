@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from headrace.gateways.multicast import (
     LogSubscriber,
     Lost,
     Message,
+    NotYours,
     Overload,
     Overloaded,
     Publisher,
@@ -393,3 +395,44 @@ def test_a_section_that_cannot_be_is_one_sentence(told: dict[str, Any], said: st
 
 def section(**values: Any) -> dict[str, Any]:
     return with_defaults(KIND.keys, values)
+
+
+def test_who_else_is_in_the_group_keeps_nobody_from_the_log(broker: Broker, group: str) -> None:
+    """No gateway publishes the topic; somebody else publishes in the group all the time."""
+    write_topic(broker.bootstrap_servers, "told", [b"0"])
+    with (
+        Publisher(group, name="other") as other,
+        LogSubscriber(group, broker.bootstrap_servers, "told", start="earliest") as subscriber,
+    ):
+        other.publish(b"noise")
+        records = iter(subscriber)
+        assert next(records).offset == 0
+        until(lambda: subscriber._subscriber.counts.messages == 1, "the other one is heard")
+        for offset in (1, 2):
+            write_topic(broker.bootstrap_servers, "told", [b"more"])
+            assert next(records).offset == offset
+
+
+def test_a_process_that_was_forked_harms_neither_publisher_nor_subscriber(group: str) -> None:
+    """It publishes nothing under the numbers of its parent's messages, and ends nothing of its parent's."""
+    with Subscriber(group) as subscriber, Publisher(group, name="of the parent") as publisher:
+        publisher.publish(b"before")
+        messages = iter(subscriber)
+        assert next(messages).value == b"before"
+        child = os.fork()
+        if child == 0:
+            said = 0
+            for use in (lambda: publisher.publish(b"child"), publisher.flush, lambda: subscriber.get(0.1)):
+                try:
+                    use()
+                except NotYours:
+                    said += 1
+            subscriber.close()
+            publisher.close()
+            os._exit(said)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        busy_s = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - busy_s < 0.1  # its close wakes no thread of ours for ever
+        publisher.publish(b"after")
+        assert next(messages).value == b"after"

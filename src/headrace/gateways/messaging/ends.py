@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 from weakref import WeakSet
 
-from headrace.gateways.errors import GatewayError
+from headrace.gateways.errors import GatewayError, NotYours
 from headrace.gateways.gateway import Overload
 from headrace.gateways.messaging.forms import DECODERS, Form, Frame, encode_plain
 from headrace.gateways.messaging.losses import Losses
@@ -39,10 +39,6 @@ _MOST_TOPICS: Final = 65_536
 LINGER_S: Final = 1.0
 HIGH_WATER_MARK: Final = 1000
 LARGEST_BYTES: Final = 16 * 1024 * 1024
-
-
-class NotYours(GatewayError):
-    """An end that belongs to another thread or process, or is closed."""
 
 
 class TimedOut(GatewayError, TimeoutError):

@@ -10,9 +10,11 @@
 
 `wire.py` and `message.py` are the form; `sending.py`, `repairs.py`, `receiving.py` and `stream.py` decide, with time as
 an argument; `publisher.py` and `subscriber.py` are the shell on sockets. `LogSubscriber` joins a group with the topic
-that a gateway publishes there, so that who comes late misses nothing.
+that a gateway publishes there, so that who comes late misses nothing. `process.py` keeps all to the process that made
+them.
 """
 
+from headrace.gateways.errors import NotYours
 from headrace.gateways.gateway import Overload
 from headrace.gateways.inlet import Overloaded
 from headrace.gateways.multicast.events import Began, Ended, Event, Lost, Why
@@ -35,6 +37,7 @@ __all__ = [
     "LogSubscriber",
     "Lost",
     "Message",
+    "NotYours",
     "Origin",
     "Overload",
     "Overloaded",

@@ -21,6 +21,7 @@ from headrace.gateways.gateway import Overload
 from headrace.gateways.inlet import Overloaded
 from headrace.gateways.multicast.group import LOOPBACK, Group, seal_of
 from headrace.gateways.multicast.message import Content, Headers, Origin, check_content, write_content
+from headrace.gateways.multicast.process import OfProcess
 from headrace.gateways.multicast.sending import Offered, Sending, SendingCounts, SendingSettings
 from headrace.gateways.multicast.wire import MOST_NAME_BYTES, InvalidDatagram, Nak, Seal, Session, read_datagram
 from headrace.telemetry.logs import RareLines, get_logger
@@ -34,7 +35,7 @@ class PublisherClosed(HeadraceError):
     """Something was published after the end."""
 
 
-class Publisher:
+class Publisher(OfProcess):
     """Publishes to a group; any thread may.
 
     `overload` says what happens when messages come faster than they may go out (`settings.rate_bytes_s`): by default
@@ -58,6 +59,7 @@ class Publisher:
             raise GatewayError(
                 f"a publisher's name has at most {MOST_NAME_BYTES} bytes, and this one has more: shorten it"
             )
+        super().__init__()
         self.name = name
         self.session = Session(source_of(name), secrets.randbits(64))
         self.problem = ""
@@ -100,6 +102,7 @@ class Publisher:
 
     def publish_many(self, contents: Iterable[Content]) -> int:
         """Send messages, as many to a datagram as fit; how many were taken."""
+        self._check_process()
         taken = 0
         with self._lock:
             for content in contents:
@@ -137,6 +140,7 @@ class Publisher:
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until all that was published has gone out; whether it has."""
+        self._check_process()
         until = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             self._machine.hurry()
@@ -162,6 +166,8 @@ class Publisher:
 
     def close(self, timeout_s: float = 3.0) -> None:
         """Send what waits, say that it was all, and repair until nobody has asked for a quarter of a second."""
+        if self._is_of_parent:
+            return
         until = time.monotonic() + timeout_s
         with self._lock:
             if self._is_stopped:

@@ -24,6 +24,7 @@ from headrace.gateways.multicast.events import Event, Lost
 from headrace.gateways.multicast.group import LOOPBACK, Group, seal_of
 from headrace.gateways.multicast.inbox import Inbox
 from headrace.gateways.multicast.message import Message
+from headrace.gateways.multicast.process import OfProcess
 from headrace.gateways.multicast.receiving import Receiving, ReceivingCounts
 from headrace.gateways.multicast.stream import Position, ReceivingSettings
 from headrace.gateways.multicast.wire import MOST_DATAGRAM_BYTES, Session
@@ -36,7 +37,7 @@ _AT_ONCE: Final = 1_024  # events that a program takes from the inbox in one go
 _log = RareLines(get_logger(__name__), quiet_s=1.0)
 
 
-class Subscriber:
+class Subscriber(OfProcess):
     """Hears a group: iterate over it for messages, over `events()` for losses, restarts and ends as well.
 
     What is lost is given to `on_lost`, in order with the messages; without that it is logged, and always counted. Of
@@ -62,6 +63,7 @@ class Subscriber:
                 "a subscriber cannot block publishers that it does not speak with: choose overload drop-oldest, "
                 "drop-newest or fail, or give the publishers a lower rate_bytes_s"
             )
+        super().__init__()
         self.on_lost = on_lost
         self._machine = Receiving(
             settings or ReceivingSettings(),
@@ -143,12 +145,14 @@ class Subscriber:
 
     def get(self, timeout_s: float | None = None) -> Event | None:
         """The next event; None if none comes in time, or it is closed."""
+        self._check_process()
         if not self._ready:
             self._ready.extend(self.take(_AT_ONCE, timeout_s))
         return self._ready.popleft() if self._ready else None
 
     def take(self, most: int, timeout_s: float | None = None) -> list[Event]:
         """The next events, up to so many; none if none comes in time, or it is closed."""
+        self._check_process()
         with self._changed:
             if timeout_s != 0:
                 self._changed.wait_for(lambda: self._inbox or self._is_closed or self._inbox.is_failed, timeout_s)
@@ -185,6 +189,8 @@ class Subscriber:
 
     def close(self) -> None:
         """Hear no more. What has come can still be taken, then iterations end."""
+        if self._is_of_parent:
+            return
         with self._changed:
             if self._is_closed:
                 return
