@@ -32,6 +32,7 @@ class Datagrams:
         self._path = path
         self._progress = progress
         self._dropped = 0
+        self._address = bound.getsockname()  # which is asked for when the socket is closed as well
         try:
             bound.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, BUFFER_BYTES)
         except OSError:
@@ -61,12 +62,12 @@ class Datagrams:
         """Where it listens, for people."""
         if self._path:
             return f"unix:{self._path}"
-        host, port = self._bound.getsockname()[:2]
+        host, port = self._address[:2]
         return f"udp://[{host}]:{port}" if ":" in host else f"udp://{host}:{port}"
 
     @property
     def port(self) -> int | None:
-        return None if self._path else int(self._bound.getsockname()[1])
+        return None if self._path else int(self._address[1])
 
     def receive(self, *, wait: bool = True) -> list[tuple[bytes, str]]:
         """What came meanwhile, up to a batch; waits a moment for the first. Each with its sender."""

@@ -204,6 +204,8 @@ class GatewayContract:
             assert said.text("target")
             assert said.text("problem") == ""
             assert running.stop() < STOPS_WITHIN_S
+            at_last = status_of(self.kind, running.gateway, 0.0, None, is_over=True)
+            assert (at_last.state, at_last.text("source")) == ("stopped", said.text("source"))
 
     def test_it_stops_soon_where_the_broker_was_never_there(self, port: int) -> None:
         with self.running(f"127.0.0.1:{free_port()}", self.section(port)) as running:
