@@ -193,7 +193,7 @@ def test_lines_are_the_same_however_they_are_cut() -> None:
 
 
 def test_packets_with_their_lengths_before_them() -> None:
-    packets = [b"a:1|c", b"", b"b:2|c\nc:3|c"]
+    packets = [b"aa:1234|ms", b"", b"b:2|c\nc:3|c"]  # the first length begins with the number of a line feed
     sent = b"".join(len(packet).to_bytes(4, "little") + packet for packet in packets)
     for size in (1, 3, 100):
         framer = PacketFramer(8192)

@@ -38,14 +38,14 @@ class PacketFramer:
     def feed(self, data: bytes) -> Frames:
         self._held += data
         if self._has_lengths is None:
-            if len(self._held) < _LENGTH and b"\n" not in self._held:
+            if len(self._held) < _LENGTH:  # no line is that short, and a length may have the number of a line feed
                 return Frames()
             # No text has a zero in it, and no packet that is taken is so long that its length has none.
             self._has_lengths = self._held[2:_LENGTH] == b"\0\0"
         return self._by_length() if self._has_lengths else self._by_line()
 
     def finish(self) -> Frames:
-        return Frames(problem="a connection ended within a line" if self._held else "")
+        return Frames(problem="a connection ended within a line" if self._held.strip(b"\r\n") else "")
 
     def _by_line(self) -> Frames:
         if self._is_skipping:
