@@ -238,6 +238,47 @@ def test_a_connection_that_ends_before_the_answer_is_no_success() -> None:
         thread.join()
 
 
+@pytest.mark.parametrize(
+    ("said", "pause_s"),
+    [(b"250-wait\r\n", 0.05), (b"2", 0.05), (b"250-" + b"x" * 7000 + b"\r\n", 0.0), (b"x" * 7000, 0.0)],
+    ids=["lines", "bytes", "many lines", "one line"],
+)
+@pytest.mark.parametrize(
+    "before", [[], [b"220 hi\r\n", b"250 hi\r\n", b"250 ok\r\n"]], ids=["greeting", "to an address"]
+)
+def test_a_reply_that_does_not_end_is_not_waited_for_for_ever(before: list[bytes], said: bytes, pause_s: float) -> None:
+    """Each piece of it is quick: neither is the mail's sender held up, nor the memory filled, nor the mail refused."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as heard, contextlib.suppress(OSError):
+                for each in before:
+                    connection.sendall(each)
+                    heard.readline()
+                for _ in range(200_000):
+                    connection.sendall(said)
+                    time.sleep(pause_s)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(MailFailed):
+            sending(listener.getsockname()[1], timeout_s=0.5)(RECORD, "key")
+        assert time.monotonic() - began < 5
+        thread.join()
+
+
+def test_a_server_that_greets_nobody_is_away_and_refuses_no_mail() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answers = [b"220 hi\r\n", b"554 busy\r\n", b"554 busy\r\n"]
+        thread = threading.Thread(target=answer, args=(listener, answers, [[]]))
+        thread.start()
+        with pytest.raises(MailAway, match="cannot be reached"):
+            sending(listener.getsockname()[1])(RECORD, "key")
+        thread.join()
+
+
 def answer(listener: socket.socket, answers: list[bytes], ends: list[list[bytes]]) -> None:
     for end in ends:
         connection, _ = listener.accept()

@@ -12,6 +12,7 @@ from typing import Final
 from headrace.errors import HeadraceError
 from headrace.secret_files import ExposedSecret, check_private
 from headrace.security.principal import is_public
+from headrace.stores.mail.replies import InTime, InTimeTls
 
 SECURITY: Final = ("starttls", "tls", "none")
 _PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
@@ -48,13 +49,14 @@ class MailServer:
         try:
             context = None if self.security == "none" else ssl.create_default_context(cafile=self.ca_file or None)
             if self.security == "tls":
-                made = smtplib.SMTP_SSL(self.host, self.port, timeout=self.timeout_s, context=context)
+                made = InTimeTls(self.host, self.port, timeout=self.timeout_s, context=context)
             else:
-                made = smtplib.SMTP(self.host, self.port, timeout=self.timeout_s)
+                made = InTime(self.host, self.port, timeout=self.timeout_s)
                 if context is not None:
                     made.starttls(context=context)
             if self.user:
                 made.login(self.user, self.password)
+            made.ehlo_or_helo_if_needed()  # or a server that greets nobody would refuse the mail for good
             return made
         except smtplib.SMTPAuthenticationError as error:
             reason = f"does not let user {self.user} in (status {error.smtp_code}): check user and password"
