@@ -80,11 +80,10 @@ class Run:
         frequencies = search_data.frequencies(LEARNED)
         ours.ask("learn", LEARNED)
         ours.ask("documents", str(path))
-        self._held = {OURS: ours.ask("memory")["bytes"]}
-        for kind, peer in peers.items():
+        for peer in peers.values():
             peer.ask(frequencies=frequencies)
             peer.ask(documents=str(path))
-            self._held[kind] = peer.ask(memory=True)["bytes"]
+        self._held_from(0)
 
     def figures(self) -> Iterator[Figure]:
         for first, last in pairwise((0, *self._asked.sizes)):
@@ -103,6 +102,8 @@ class Run:
             yield self._rates(f"{name}: documents one by one", singles, 1, best, 1)
             if memory is not None:
                 yield memory
+            elif not first:  # what is compiled for all kinds of queries is there by now, and is no query's
+                self._held_from(last)
             yield self._first_match(f"{name}: from adding to the first match", last, best)
 
     def _add(self, first: int, last: int) -> None:
@@ -146,8 +147,15 @@ class Run:
         }
         return Figure.of(name, "documents/s", alternate_all(sides, self._asked.rounds))
 
+    def _held_from(self, count: int) -> None:
+        """Count what a query holds from this many queries on."""
+        self._held_at = count
+        self._held = {OURS: self._ours.ask("memory")["bytes"]}
+        self._held |= {kind: peer.ask(memory=True)["bytes"] for kind, peer in self._peers.items()}
+
     def _memory(self, name: str, count: int) -> Figure:
-        """What each side holds more than without queries: private memory of ours, heap of the thriftiest JVM."""
+        """What each side holds more than with the first size: private memory of ours, heap of the thriftiest JVM."""
+        count -= self._held_at
         ours = max(self._ours.ask("memory")["bytes"] - self._held[OURS], 0) / count
         theirs = min(peer.ask(memory=True)["bytes"] - self._held[kind] for kind, peer in self._peers.items()) / count
         return Figure.of(name, "bytes", {OURS: [ours], PEER: [theirs]})
