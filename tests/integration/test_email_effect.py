@@ -68,6 +68,25 @@ def test_what_a_record_holds_is_no_header_of_its_own(column: str) -> None:
         assert other.get_content() == "Dear Ann <b>, {thanks}.\r\n"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"reply": "x" * 80 + "(Subject:" + "y" * 80},
+        {"reply": "x" * 80 + "(From:eve@example.org;@" + "y" * 80 + "a@b.org: \\"},
+        {"to": "x" * 70 + "(Subject:y)@example.org"},
+    ],
+)
+def test_a_header_that_would_be_broken_into_several_is_refused(change: dict[str, str]) -> None:
+    """Python's own writer of mails breaks long lines within comments, and what follows began a line of its own."""
+    mailbox = Mailbox()
+    with mail_server(mailbox) as port:
+        send = sending(port, headers={"Reply-To": "{reply}"})
+        with pytest.raises(Refused, match="would be several headers"):
+            send({**RECORD, "reply": "help@example.org", **change}, "key")
+        send({**RECORD, "reply": '"Ann (of ' + "a" * 60 + ')" <ann@example.org>'}, "key")
+    assert [mail["Subject"] for _, mail in mailbox.mails] == ["Order 7"]
+
+
 def test_a_header_that_cannot_be_written_refuses_its_record_and_not_the_server() -> None:
     mailbox = Mailbox()
     with mail_server(mailbox) as port:

@@ -6,11 +6,13 @@ A mail that cannot be written is refused before a server sees any of it. No erro
 """
 
 import contextlib
+import re
 import smtplib
 from collections.abc import Sequence
 from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
+from email.policy import SMTP, SMTPUTF8
 from typing import Final
 
 from headrace.errors import HeadraceError
@@ -18,6 +20,7 @@ from headrace.stores.mail.server import MailFailed, MailServer
 
 _LASTING: Final = range(500, 600)
 _LONGEST: Final = 320  # of an address
+_BROKEN: Final = re.compile(r"\r\n[^ \t]|\r[^ \n\t]|\n[^ \t]")
 # What Python's own writer of mails raises for headers that it cannot write, of which it does not say which there are.
 UNWRITABLE: Final = (ValueError, LookupError, TypeError, AttributeError, MessageError)
 
@@ -46,8 +49,21 @@ def header_text(text: str) -> str:
     return "".join(each if each.isprintable() else " " for each in text).replace("=?", "= ?")
 
 
+def _check_headers(message: EmailMessage, *, is_international: bool) -> None:
+    """Python breaks long lines also within comments, and forgets the blank that keeps the rest in its header."""
+    policy = SMTPUTF8 if is_international else SMTP
+    for name, value in message.items():
+        try:
+            folded = policy.fold(name, value)
+        except UNWRITABLE as error:
+            raise MailRefused(f"the mail cannot be written (its {name}: {type(error).__name__})") from None
+        if _BROKEN.search(folded):
+            raise MailRefused(f"the mail cannot be written (its {name} would be several headers): shorten that")
+
+
 def hand_in(server: MailServer, message: EmailMessage, sender: str, to: Sequence[str]) -> None:
     """One mail over one connection; raises `MailFailed`, of which `MailAway` is one, or `MailRefused`."""
+    _check_headers(message, is_international=not "".join((sender, *to)).isascii())  # as smtplib decides
     connection = server.connect()
     try:
         refused = connection.send_message(message, sender, list(to))
