@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.gateways.files.kind import from_section
+from headrace.gateways.section import KINDS, kind_of
 from headrace.records import Codec
 from headrace.stack.errors import InvalidStack
 from headrace.stack.loading import parse
@@ -28,6 +29,12 @@ def test_a_follower_has_what_the_section_says() -> None:
     full = from_section("access", section)
     assert (full.topic, full.from_end, full.with_path, full.header) == ("t", True, True, "p")
     assert (full.line_bytes, full.codec) == (9, Codec.LZ4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_choices_are_the_words_that_a_file_has(kind: str) -> None:
+    """An option of the command line would have an enumeration's names instead, in capitals."""
+    assert {type(choice) for key in kind_of(kind).keys for choice in key.choices} <= {str}
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ KIND: Final = GatewayKind(
         Key("keep_gauges", bool, "Write the last value of gauges that were not set again.", True),
         Key("forget_after_s", float, "How long a series is known without a value; 0 is for ever.", 3600.0, least=0),
         Key("sanitise", str, "What is put into letters, digits, '.', '_' and '-': names, all (tags too), or none.",
-            str(Sanitise.NAMES), choices=tuple(Sanitise)),
+            Sanitise.NAMES.value, choices=tuple(each.value for each in Sanitise)),
         Key("signed_gauges", str, "What +1 and -1 mean for a gauge: delta, as in StatsD, or value, as in DogStatsD.",
             DELTA, choices=(DELTA, VALUE)),
         Key("container_tag", str, "A tag that holds the container's id, if it is to tell series apart."),
