@@ -55,6 +55,23 @@ def test_names_that_are_ours() -> None:
     assert "packets_counter_total{}" in told(b"headrace_statsd_packets:5|c")
 
 
+def test_counters_only_grow() -> None:
+    of, board = PlainAggregator(Aggregating()), Board(TimerRules())
+    for packet in (b"a:5|c", b"a:-7|c", b"a:1|c"):
+        of.feed(packet)
+        board.show(of.summaries(of.cut(), 1.0), of.registry.series)
+    assert "\na_total 6" in board.render(Counts(), 0, 0)
+
+
+def test_percentiles_are_told_as_they_are_written() -> None:
+    rules = TimerRules(TimerRule((99.9, 99.99, 7.0)))
+    of, board = PlainAggregator(Aggregating(rules=rules)), Board(rules)
+    of.feed(b"t:" + b":".join(b"%d" % value for value in range(100)) + b"|ms")
+    board.show(of.summaries(of.cut(), 1.0), of.registry.series)
+    text = board.render(Counts(), 0, 0)
+    assert all(f'quantile="{share}"' in text for share in ("0.999", "0.9999", "0.07"))
+
+
 def test_what_is_forgotten_is_not_told() -> None:
     of, board = PlainAggregator(Aggregating(forget_after=1)), Board(TimerRules())
     of.feed(b"a:1|c")

@@ -47,7 +47,8 @@ class Board:
                 if time_s is not None and series.kind is not Kind.COUNTER:
                     continue  # Prometheus gives what it reads the time at which it reads
                 if series.kind is Kind.COUNTER:
-                    self._held[series] = self._held.get(series, 0.0) + facts["value"]
+                    # One that falls is one that began anew, to Prometheus, and all it had would count once more.
+                    self._held[series] = self._held.get(series, 0.0) + max(facts["value"], 0.0)
                 elif series.kind is Kind.GAUGE:
                     self._held[series] = facts["value"]
                 elif series.kind is Kind.SET:
@@ -67,7 +68,7 @@ class Board:
             for share in self._rules.of(series.name).percentiles:
                 upper = facts.get(f"upper_{percentile_name(share)}")
                 if upper is not None:
-                    values[share / 100] = upper
+                    values[round(share / 100, 12)] = upper  # 0.999, and not 0.9990000000000001
         before = self._held.get(series)
         if before is not None:
             count, total, values = count + before.number, total + before.total, values or before.values
