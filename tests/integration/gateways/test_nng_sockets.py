@@ -538,7 +538,11 @@ def test_tls(tmp_path):
         with Pusher(connect=place, tls=good, timeout=10) as pusher:
             pusher.send(b"sealed")
             assert puller.receive(10).value == b"sealed"
+        with Pusher(connect=place, tls=TlsClient(str(authority), str(client)), timeout=10) as pusher:
+            pusher.send(b"by its address")
+            assert puller.receive(10).value == b"by its address"
         for wrong in (
+            TlsClient(str(authority), str(client), server_name="elsewhere"),
             TlsClient(str(authority), str(other), server_name="localhost"),
             TlsClient(str(tmp_path / "stranger.pem"), str(client), server_name="localhost"),
             TlsClient(str(authority), server_name="localhost"),

@@ -43,7 +43,7 @@ KIND: Final = GatewayKind(
             "Where it listens: a PEM file of authorities; only those with a certificate of theirs get in.",
         ),
         Key("authorities", str, "Where it connects: a PEM file of the authorities by which the listener is known."),
-        Key("server_name", str, "Where it connects: the name in the listener's certificate."),
+        Key("server_name", str, "Where it connects: the name in the listener's certificate; by default the host."),
     ),
     _check,
     _make,

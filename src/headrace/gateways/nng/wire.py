@@ -47,7 +47,10 @@ class TlsServer:
 
 @dataclass(frozen=True, slots=True)
 class TlsClient:
-    """For whoever connects: the authorities by which the listener is known, and a certificate if it wants one."""
+    """For whoever connects: the authorities by which the listener is known, and a certificate if it wants one.
+
+    The listener's certificate has to be for `server_name`, by default the host that is connected to first.
+    """
 
     authorities: str
     certificate: str | None = None
@@ -94,7 +97,7 @@ class Options:
                 raise GatewayError(f"{each} connects with TLS and knows no authorities: give it tls=TlsClient(…)")
 
 
-def _tls_config(tls: Tls) -> Any:
+def _tls_config(tls: Tls, connect: Sequence[str]) -> Any:
     config = pynng.TLSConfig
     try:
         if isinstance(tls, TlsServer):
@@ -105,9 +108,8 @@ def _tls_config(tls: Tls) -> Any:
             return found
         if tls.certificate is not None:
             check_private(tls.certificate, "the certificate's private key")
-        found = config(
-            config.MODE_CLIENT, server_name=tls.server_name, ca_files=tls.authorities, cert_key_file=tls.certificate
-        )
+        name = tls.server_name or (parse_endpoint(connect[0], SCHEMES).host if connect else None)
+        found = config(config.MODE_CLIENT, server_name=name, ca_files=tls.authorities, cert_key_file=tls.certificate)
         found.set_auth_mode(config.AUTH_MODE_REQUIRED)
         return found
     except pynng.NNGException as error:
@@ -129,7 +131,7 @@ class NngWire:
         self._options = options
         timeout_s = options.timeout_s
         self._timeout_s = timeout_s
-        config = None if options.tls is None else _tls_config(options.tls)
+        config = None if options.tls is None else _tls_config(options.tls, options.connect)
         self.socket = open_socket(
             recv_max_size=options.largest_bytes,
             reconnect_time_min=_RECONNECT_MS,
