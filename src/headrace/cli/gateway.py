@@ -3,6 +3,7 @@
 Each kind of gateway is a command whose options are its keys; a section of `headrace.toml` has the same.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from headrace.stack.document import read_section
 from headrace.stack.errors import InvalidStack
 from headrace.stack.kinds.gateways import KIND
 from headrace.status import GATEWAYS, read_statuses
+from headrace.storage.filesystem import raise_open_files
 
 _FILE = "_file"
 
@@ -51,8 +53,7 @@ def gateway() -> None:
 @json_option
 def start(name: str, config: Path, bootstrap: tuple[Address, ...], as_json: bool) -> None:
     """Run [gateways.NAME] until interrupted; a broker that is away is waited for."""
-    section = read_section(config, KIND, name)
-    show_until_stopped(gateway_table, partial(run_gateway, name, section, bootstrap), as_json=as_json)
+    _run(name, read_section(config, KIND, name), bootstrap, as_json=as_json)
 
 
 @gateway.command("list")
@@ -69,6 +70,11 @@ def list_gateways(bootstrap: tuple[Address, ...], as_json: bool) -> None:
         console().print(gateway_table(found))
 
 
+def _run(name: str, section: Mapping[str, Any], bootstrap: tuple[Address, ...], *, as_json: bool) -> None:
+    raise_open_files()  # each connection is one
+    show_until_stopped(gateway_table, partial(run_gateway, name, section, bootstrap), as_json=as_json)
+
+
 def _command_of(kind: str) -> click.Command:
     """A command that runs a gateway of a kind, with its keys as options."""
     known = kind_of(kind)
@@ -78,8 +84,7 @@ def _command_of(kind: str) -> click.Command:
         name = name or kind
         if wrong := check_keys(KIND.keys_of(section), section, f"{KIND.name}.{name}"):
             raise InvalidStack([sentence for _, sentence in wrong])
-        section = with_defaults(KIND.keys_of(section), section)
-        show_until_stopped(gateway_table, partial(run_gateway, name, section, bootstrap), as_json=as_json)
+        _run(name, with_defaults(KIND.keys_of(section), section), bootstrap, as_json=as_json)
 
     command: Any = run
     for decorate in (

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import resource
 import socket
 import ssl
 import struct
@@ -17,7 +18,7 @@ from headrace.gateways.errors import GatewayError
 from headrace.gateways.lines.kind import KIND
 from headrace.gateways.lines.server import LinesGateway
 from tests.certificates import make_authority, make_certificate
-from tests.integration.gateways.running import checked, running, values_of, wait_for, written
+from tests.integration.gateways.running import checked, running, started, values_of, wait_for, written
 from tests.ports import free_port
 
 
@@ -203,6 +204,23 @@ def test_no_more_connections_than_allowed_and_the_silent_are_closed(bootstrap: s
         with connect(gateway) as fourth:
             fourth.sendall(b"still here\n")
             assert everything(fourth) == b"OK 0 0\n"
+
+
+def test_as_many_connections_as_are_allowed_whatever_the_shell_lets_be_open(bootstrap: str) -> None:
+    port = free_port()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (150, hard))
+    try:
+        gateway = started("lines", "many", bootstrap, "--port", str(port), "--ack", "line", "--connections", "300")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(gateway.communicate)
+        stack.callback(gateway.terminate)
+        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20)) for _ in range(300)]
+        for client in clients:
+            client.sendall(b"here\n")
+        assert [client.recv(100)[:3] for client in clients] == [b"OK "] * 300
 
 
 @pytest.mark.parametrize("buffer_mb", [1, 4, 16])
