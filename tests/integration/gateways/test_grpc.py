@@ -224,6 +224,7 @@ def test_statuses(bootstrap: str, stubs: Any) -> None:
         assert consumed(offsets={5: 0}) is Status.INVALID_ARGUMENT
         assert consumed(offsets={0: 5}) is Status.OUT_OF_RANGE
         assert consumed(max_records=1_000_000) is Status.INVALID_ARGUMENT
+        assert consumed(from_timestamp_ms=-5) is Status.INVALID_ARGUMENT
         assert failure(stub.DescribeTopic, pb.DescribeTopicRequest(topic="nowhere"))[0] is Status.NOT_FOUND
         first = stub.Consume(pb.ConsumeRequest(topic="statuses"), timeout=60)
         first.initial_metadata()

@@ -85,6 +85,11 @@ class Reading:
             if not held[where].start <= offset <= held[where].end:
                 raise OffsetOutOfRange(where, offset, *held[where])
         if request.HasField("from_timestamp_ms"):
+            if request.from_timestamp_ms < 0:  # to Kafka these are no times, but ends of a log
+                raise CallFailed(
+                    Code.INVALID_ARGUMENT,
+                    f"from_timestamp_ms is {request.from_timestamp_ms}: give milliseconds since 1970, or a reset",
+                )
             start = Start(StartKind.TIME, request.from_timestamp_ms)
             starts = find_stretch(self._cluster, partitions, start, committed=committed).starts
         else:
