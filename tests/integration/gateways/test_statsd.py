@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -318,6 +319,18 @@ def test_what_was_sent_before_the_end_is_written(broker: Broker) -> None:
             sender.sendall(b"a:1|c\n" * 200_000)
         send(port, *[b"b:1|c\n" * 100] * 1_000)
     assert totals(broker.bootstrap_servers) == {"a": 200_000, "b": 100_000}
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_an_interval_is_as_long_as_it_was_when_the_clock_jumps(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, jump_ms: int
+) -> None:
+    with gateway(broker.bootstrap_servers, interval_s=600) as (one, port):
+        send(port, b"a:5|c")
+        until(lambda: one.progress.received == 1, "it has it")
+        monkeypatch.setattr(server, "_now_ms", lambda: time.time_ns() // 1_000_000 + jump_ms)
+    (record,) = records(broker.bootstrap_servers)
+    assert record["rate"] == pytest.approx(5_000 / (record["end_ms"] - record["start_ms"]), rel=0.05)
 
 
 def test_where_nothing_is_compiled_the_same_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ class StatsdGateway:
 
     def _go_on(self, show: Show, threads: Sequence[threading.Thread]) -> None:
         interval_s = self.settings.interval_s
-        began, began_ms = time.monotonic(), _now_ms()
+        began = time.monotonic()
         due = began + interval_s
         while not self._ending.is_set():
             self._stopping.wait(min(_TICK_S, max(due - time.monotonic(), 0)))
@@ -105,8 +105,9 @@ class StatsdGateway:
             # Rates are of whole intervals, as the clock that woke us is never quite on time; the last one may be short.
             seconds = now - began if is_over else max(1, round((now - began) / interval_s)) * interval_s
             end_ms = _now_ms()
-            self._flush(max(seconds, 0.001), began_ms, end_ms, show)
-            began, began_ms = now, end_ms
+            # As long as it was, whatever became of the clock on the wall meanwhile.
+            self._flush(max(seconds, 0.001), end_ms - round((now - began) * 1000), end_ms, show)
+            began = now
             while due <= time.monotonic():
                 due += interval_s
 
