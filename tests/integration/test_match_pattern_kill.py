@@ -80,6 +80,7 @@ def expected(pattern: Pattern, rows: list[dict[str, Any]]) -> Counter[Any]:
     )
 
 
+@pytest.mark.long
 def test_exactly_once_to_a_topic(tmp_path: Path, servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     topics = [NewTopic(PAYS, PARTITIONS), NewTopic(PATTERNS, 1, config={"cleanup.policy": "compact"})]

@@ -98,6 +98,7 @@ def one_partition(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_partition")
+@pytest.mark.long
 def test_a_join_of_three_tables_goes_on_after_a_restart(spark: SparkSession, servers: str, tmp_path: Path) -> None:
     log = Log(spark, servers, "orders", "customers", "regions")
     orders = log.stream("orders", envelope_schema(ORDER)).transform(table_changes("id", buckets=2))
