@@ -143,7 +143,7 @@ class Log:
 
     def begin(self, way: str) -> dict[str, Any]:
         self._number += 1
-        self._topic = f"events{self._number}"
+        self._topic = f"{'pushed' if self._gateway else 'read'}{self._number}"  # there are two of us on a broker
         self._admin.create_topics([NewTopic(self._topic, 1, 1)])[self._topic].result()
         self._producer.produce(self._topic, value="{}")  # so that the way there is known
         self._producer.flush()

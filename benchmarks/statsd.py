@@ -1,10 +1,11 @@
 """Metrics of programs beside the reference daemon of StatsD: packets a second that are taken, and what they cost.
 
-    python benchmarks/statsd.py [--rounds 3] [--series 10,10000,100000] [--quick] [--keep]
+    python benchmarks/statsd.py [--rounds 3] [--series 10,10000] [--quick] [--keep]
 
 Both sides run all the time, on one core, and take turns; the sender has the other. Ours is `headrace gateway statsd`
 and writes to a broker of its own; the reference daemon writes what it adds up to into a file. Before anything is
-measured, both are sent the same packets slowly, and have to come to the same sums, or the run fails.
+measured, both are sent the same packets slowly, and have to come to the same sums, or the run fails. With 100,000 series
+the reference daemon cannot: it writes them for longer than its socket holds what comes meanwhile.
 
 Four things are measured for each shape of packet and each number of series. *Without loss*: the highest rate at which
 the kernel dropped nothing, of rates that grow by a quarter. *Processor time*: what a million packets cost, at a rate
@@ -270,7 +271,7 @@ def figures_of(sides: Mapping[str, Side], shape: str, series: int, asked: argpar
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--series", default="10,10000,100000")
+    parser.add_argument("--series", default="10,10000")
     parser.add_argument("--seconds", type=float, default=1.5, help="how long packets are sent for each figure")
     parser.add_argument("--quick", action="store_true", help="less of everything, to see that it runs")
     parser.add_argument("--keep", action="store_true", help="keep the figures: on a quiet machine")
