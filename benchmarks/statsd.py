@@ -4,8 +4,8 @@
 
 Both sides run all the time, on one core, and take turns; the sender has the other. Ours is `headrace gateway statsd`
 and writes to a broker of its own; the reference daemon writes what it adds up to into a file. Before anything is
-measured, both are sent the same packets slowly, and have to come to the same sums, or the run fails. With 100,000 series
-the reference daemon cannot: it writes them for longer than its socket holds what comes meanwhile.
+measured, both are sent the same packets slowly, and have to come to the same sums, or the run fails. With 100,000
+series the reference daemon cannot: it writes them for longer than its socket holds what comes meanwhile.
 
 Four things are measured for each shape of packet and each number of series. *Without loss*: the highest rate at which
 the kernel dropped nothing, of rates that grow by a quarter. *Processor time*: what a million packets cost, at a rate
