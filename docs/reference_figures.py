@@ -118,6 +118,25 @@ queries.""",
 `make bench-polling`. One event is written, durable, and each worker sees it; a latency counts from just before the
 write. [What it means](explanation/polling.md#measured).""",
     ),
+    "statsd": Benchmark(
+        "StatsD beside the reference daemon",
+        """\
+`make bench-statsd`. Beside the `statsd` of npm on one core, while the sender has the other: `headrace gateway statsd`
+into a topic of a broker of its own, the reference daemon into a file. Both are sent the same packets and have to come
+to the same sums before anything is measured.""",
+    ),
+    "sockets": Benchmark(
+        "Messages over ZeroMQ and nng",
+        """\
+`make bench-sockets`. Our sockets, whose messages have a key, headers and a number, beside the libraries that they stand
+on, which send bare bytes; and gateways of the same sockets into topics and out of them.""",
+    ),
+    "cores": Benchmark(
+        "One core and two",
+        """\
+`make bench-cores`. Everything of a part is confined to one core, or may use two. [What limits each
+part](explanation/sizing.md).""",
+    ),
     "queues": Benchmark(
         "Queues beside Kafka's share groups and RabbitMQ",
         """\
