@@ -50,6 +50,11 @@ def found(cluster: Cluster) -> Counter[tuple[str, int, int]]:
     return Counter((hit.query, hit.partition, hit.offset) for hit in hits if hit is not None)
 
 
+def ends(cluster: Cluster) -> int:
+    held = bounds(cluster, cluster.partitions("hits"), committed=True)
+    return sum(bound.end for bound in held.values())
+
+
 class Running(threading.Thread):
     """A search at work, and how it ended."""
 
@@ -96,6 +101,8 @@ def test_a_broker_that_is_killed_in_the_middle(tmp_path: Path) -> None:
             publish(cluster, 1_000, 1_000 * (kill + 1))
     total = 1_000 * (1 + KILLS)
     with Cluster(parse_bootstrap(servers)) as cluster:
+        # All hits are read only once there are so many records: to read them takes longer than to find them.
+        wait_until(lambda: ends(cluster) >= 40 * total, "it goes on", patience_s=180)
         wait_until(lambda: sum(found(cluster).values()) >= 40 * total, "it comes to the end")
         search.end()
         assert search.error is None

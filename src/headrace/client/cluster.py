@@ -104,6 +104,7 @@ def topic_in(described: MetadataResponseTopic) -> Topic:
     )
 
 
+_CHANCE: Final = random.SystemRandom()  # a program that seeds `random` keeps its own; forks differ
 R = TypeVar("R")
 
 
@@ -113,7 +114,7 @@ _UNKNOWN_TOPIC_RETRIES: Final = 2
 
 
 def _sleep_about(seconds: float) -> None:
-    time.sleep(spread(seconds, random.random()))  # noqa: S311 - nothing secret hangs on it
+    time.sleep(spread(seconds, _CHANCE.random()))
 
 
 class Cluster:

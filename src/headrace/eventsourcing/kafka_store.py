@@ -64,6 +64,7 @@ from headrace.records import Record, build_batch, headers_in, records_of
 from headrace.storage.event_index import MEMORY, EventIndex, IndexFailed, LiveIndex, is_foreign
 from headrace.storage.filesystem import OsFileSystem
 
+_CHANCE: Final = random.SystemRandom()  # a program that seeds `random` keeps its own; forks differ
 _TRANSACTION_MS: Final = 60_000
 _PATIENCE_S: Final = 60.0
 _POLL_S: Final = 0.5
@@ -186,7 +187,7 @@ class KafkaEventStore(UnchangingTopic):
                         f"other writers take over topic {self._where.topic!r} again and again: on a Kafka that is not "
                         "Headrace's broker let one process append"
                     )
-                time.sleep(random.uniform(0, pause_s))  # noqa: S311 - so that two writers do not meet again
+                time.sleep(_CHANCE.uniform(0, pause_s))
                 pause_s = min(pause_s * 2, 1.0)
 
     def _append_once(

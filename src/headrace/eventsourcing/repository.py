@@ -38,6 +38,7 @@ from headrace.retry import Backoff, spread
 
 S = TypeVar("S")
 R = TypeVar("R")
+_CHANCE: Final = random.SystemRandom()  # a program that seeds `random` keeps its own; forks differ
 RETRY: Final = Backoff(first_s=0.005, longest_s=0.5, retries=10)
 
 
@@ -237,7 +238,7 @@ class _Base:
         self._retry, self._clock = retry, clock
 
     def _pauses(self) -> Iterator[float]:
-        return (spread(pause_s, random.random()) for pause_s in self._retry.pauses())  # noqa: S311 - against herds
+        return (spread(pause_s, _CHANCE.random()) for pause_s in self._retry.pauses())
 
     def _load(self, aggregate: Aggregate[S], ident: str, until: AsOf) -> Loaded[S]:
         stream = aggregate.stream(ident)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 _log = get_logger(__name__)
 
+_CHANCE: Final = random.SystemRandom()  # a program that seeds `random` keeps its own; forks differ
 _TRANSACTIONS_SINCE: Final = 2  # level of that feature
 _QUEUE_SETTING, _PRIORITIES_SETTING = "headrace.queue", "headrace.queue.priorities"
 _RESET, _DELIVERIES, _LOCK = "share.auto.offset.reset", "share.delivery.count.limit", "share.record.lock.duration.ms"
@@ -294,7 +295,7 @@ class Queue:
             )
         if key is not None:
             return partitions[partition_of_key(key, len(partitions))]
-        return random.choice(partitions)  # noqa: S311 - spreads load, guards nothing
+        return _CHANCE.choice(partitions)
 
     def _write(self, records: list[NewRecord]) -> None:
         if not records:

@@ -14,6 +14,7 @@ from typing import Final
 from headrace import extras
 
 MOST_A_SECOND: Final = 100
+_CHANCE: Final = random.SystemRandom()  # a program that seeds `random` keeps its own; forks differ
 _END_WITHIN_S: Final = 2.0
 _EXPORT_WITHIN_S: Final = 5
 
@@ -41,7 +42,7 @@ class RequestTraces:
     ) -> None:
         """A request was answered; `waits` says that it may wait for as long as it likes, which is not slow."""
         took_s = (handled_s if waits else now_s) - received_s
-        if took_s < self._slow_s and not random.random() < self._share:  # noqa: S311 - a sample, not a secret
+        if took_s < self._slow_s and not _CHANCE.random() < self._share:
             return
         second = int(now_s)
         if second != self._second:

@@ -43,6 +43,7 @@ from headrace.records import Record
 from headrace.retry import Backoff
 from headrace.stores.webhook.sender import Sender, WebhookFailed
 
+_CHANCE: Final = random.SystemRandom()  # a program that seeds `random` keeps its own; forks differ
 _OPTIONS: Final = FetchOptions(max_wait_ms=500, max_bytes=1024 * 1024, partition_max_bytes=256 * 1024, committed=True)
 _LOOK_EVERY_S: Final = 5.0  # for partitions that were added
 _WAIT_S: Final = 0.5
@@ -386,7 +387,7 @@ class Courier:
             self._lanes.done(item)
             self._give_up(item, outcome.error)
             return "refused"
-        is_again = self._lanes.failed(item, now_ms, random.random(), outcome.told_pause_s)  # noqa: S311 - it spreads
+        is_again = self._lanes.failed(item, now_ms, _CHANCE.random(), outcome.told_pause_s)
         disable_ms = 0 if outcome.status == _GONE else endpoint.disable_ms
         self.health = self.health.failed(
             now_ms, outcome.error, disable_ms=disable_ms, disable_failures=endpoint.disable_failures
