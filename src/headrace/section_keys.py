@@ -30,14 +30,26 @@ class Key:
     choices: tuple[str, ...] = ()
     least: float | None = None
     most: float | None = None
-    is_port: bool = False  # two of a stack must not take the same one
+    transports: tuple[str, ...] = ()  # of a port: two of a stack must not take the same one
     is_secret: bool = False  # what it holds is never shown
     check: Callable[[Any], object] | None = None  # raises a `HeadraceError` for what cannot be
 
 
-def port(name: str, meaning: str, default: int | None = None) -> Key:
+def port(name: str, meaning: str, default: int | None = None, *, transports: tuple[str, ...] = ("tcp",)) -> Key:
     """A key that says where something listens."""
-    return Key(name, int, meaning, default, least=0, most=65535, is_port=True)
+    return Key(name, int, meaning, default, least=0, most=65535, transports=transports)
+
+
+def ports_of(keys: Sequence[Key], values: Mapping[str, Any]) -> Iterator[tuple[Key, int, str]]:
+    """The ports that a section takes, and of what transport each is: one number is two ports, of TCP and of UDP.
+
+    A section may have keys `tcp` and `udp`, which say whether it listens there at all.
+    """
+    for key in keys:
+        number = values.get(key.name)
+        for transport in key.transports:
+            if number and isinstance(number, int) and values.get(transport, True):
+                yield key, number, transport
 
 
 def check_keys(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headrace.connect.sections import Unresolved, each_text, resolved
 from headrace.errors import nearest
-from headrace.section_keys import Complaint, check_keys, with_defaults
+from headrace.section_keys import Complaint, check_keys, ports_of, with_defaults
 from headrace.stack import DEFAULT_FILE
 from headrace.stack.document import Override, apply_overrides, parse_document, read_overrides, read_text
 from headrace.stack.errors import InvalidStack
@@ -151,18 +151,14 @@ def _wrong_with(
 
 
 def _ports_twice(sections: Mapping[Kind, Sequence[Section]]) -> list[Mistake]:
-    taken: dict[int, str] = {}
+    taken: dict[tuple[int, str], str] = {}
     found = []
     for kind, several in sections.items():
         for section in several:
             keys = kind.keys_of(section.values)
-            values = with_defaults(keys, section.values)
-            for key in keys:
-                number = values.get(key.name) if key.is_port else None
-                if not number:
-                    continue
-                if number in taken:
-                    sentence = f"[{section.where}] {key.name} {number} is taken by [{taken[number]}]: choose another"
+            for key, number, transport in ports_of(keys, with_defaults(keys, section.values)):
+                if owner := taken.get((number, transport)):
+                    sentence = f"[{section.where}] {key.name} {number} is taken by [{owner}]: choose another"
                     found.append(Mistake((kind.name, *filter(None, [section.name]), key.name), sentence))
-                taken.setdefault(number, section.where)
+                taken.setdefault((number, transport), section.where)
     return found

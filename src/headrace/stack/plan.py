@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from headrace.errors import nearest
+from headrace.section_keys import ports_of
 from headrace.stack.errors import NoSuchMember
 from headrace.stack.kind import Member, Stack
 from headrace.stack.kinds.broker import is_embedded
@@ -63,26 +64,26 @@ def taken_ports(stack: Stack, kinds: Collection[str]) -> list[str]:
     """A sentence for each port of these kinds at which somebody else listens already."""
     return [
         f"{host}:{number} is taken by another program: choose another {key} for [{where}], or end that program"
-        for where, key, host, number in _ports(stack, kinds)
-        if _is_taken(host, number)
+        for where, key, host, number, transport in _ports(stack, kinds)
+        if _is_taken(host, number, transport)
     ]
 
 
-def _ports(stack: Stack, kinds: Collection[str]) -> Iterator[tuple[str, str, str, int]]:
+def _ports(stack: Stack, kinds: Collection[str]) -> Iterator[tuple[str, str, str, int, str]]:
     for kind in KINDS:
         if kind.name not in kinds or (kind.name == "broker" and not is_embedded(stack)):
             continue
         for name, values in stack.several(kind.name).items():
             where = f"{kind.name}.{name}" if name else kind.name
-            for key in kind.keys_of(values):
-                if key.is_port and values.get(key.name):
-                    yield where, key.name, values.get("host", _LOOPBACK), values[key.name]
+            for key, number, transport in ports_of(kind.keys_of(values), values):
+                yield where, key.name, values.get("host", _LOOPBACK), number, transport
 
 
-def _is_taken(host: str, number: int) -> bool:
+def _is_taken(host: str, number: int, transport: str) -> bool:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as attempt:
-        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket(family, socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM) as attempt:
+        if transport == "tcp":  # of UDP it would have two programs share the port
+            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             attempt.bind((host, number))
         except OSError as error:

@@ -52,6 +52,18 @@ def test_a_port_that_another_program_has(file: Path) -> None:
         assert "is in order" in invoke(file, "--check"), "the port is its own"
 
 
+def test_a_port_of_udp_that_another_program_has(file: Path) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        number = taken.getsockname()[1]
+        gateway = f"[gateways.logs]\nkind = 'syslog'\nudp_port = {number}\n"
+        file.write_text(f"[broker]\nport = 0\n{gateway}")
+        with pytest.raises(InvalidStack, match=rf"127.0.0.1:{number} is taken .* udp_port for \[gateways.logs\]"):
+            invoke(file, "--check")
+        file.write_text(f"[broker]\nport = 0\n[gateways.lines]\nkind = 'lines'\nport = {number}\n")
+        assert "is in order" in invoke(file, "--check"), "that of TCP is another"
+
+
 def test_a_second_one_is_refused(file: Path) -> None:
     with hold_lock(file.parent), pytest.raises(AlreadyRunning):
         invoke(file)

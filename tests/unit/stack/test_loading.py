@@ -132,6 +132,18 @@ def test_a_port_is_taken_once() -> None:
     ]
 
 
+def test_ports_of_tcp_and_udp_are_two() -> None:
+    both = "[gateways.logs]\nkind = 'syslog'\nudp_port = 5514\nport = 5514\n"
+    assert read(both)
+    assert read("[broker]\nport = 8125\n[gateways.metrics]\nkind = 'statsd'\n")
+    assert mistakes("[broker]\nport = 8125\n[gateways.metrics]\nkind = 'statsd'\ntcp = true") == [
+        "headrace.toml:3: [gateways.metrics] port 8125 is taken by [broker]: choose another",
+    ]
+    assert mistakes(f"{both}[gateways.metrics]\nkind = 'statsd'\nport = 5514") == [
+        "headrace.toml:7: [gateways.metrics] port 5514 is taken by [gateways.logs]: choose another",
+    ]
+
+
 def test_a_dashboard_for_others_needs_a_token() -> None:
     (wrong,) = mistakes("[dashboard]\nhost = '0.0.0.0'")
     assert wrong.startswith("headrace.toml:2: [dashboard] 0.0.0.0 can be reached from other machines, and nobody")

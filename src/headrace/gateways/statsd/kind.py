@@ -28,7 +28,7 @@ KIND: Final = GatewayKind(
     (
         Key("host", str, "Where to listen; another than loopback has to be said to be meant, with insecure.",
             "127.0.0.1"),
-        port("port", "Where to listen, for UDP and TCP.", 8125),
+        port("port", "Where to listen, for UDP and TCP.", 8125, transports=("udp", "tcp")),
         Key("udp", bool, "Listen for UDP packets.", True),
         Key("tcp", bool, "Listen for lines over TCP.", False),
         Key("unix", str, "The path of a Unix datagram socket to listen on."),

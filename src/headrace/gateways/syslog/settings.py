@@ -18,7 +18,7 @@ _KEEP: Final = "keep"
 
 SYSLOG_KEYS: Final = (
     Key("topic", str, "Where messages go; by default a topic with the gateway's name.", check=check_topic_name),
-    port("udp_port", "The UDP port; 0 takes a free one, and without it UDP is not listened to."),
+    port("udp_port", "The UDP port; 0 takes a free one, and without it UDP is not listened to.", transports=("udp",)),
     *stream_keys(
         f"The TCP port; 0 takes a free one. Where no port and no path is given, UDP and TCP have {DEFAULT_PORT}.",
         "The path of a Unix datagram socket to listen on, such as /dev/log is.",
