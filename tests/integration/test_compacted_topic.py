@@ -7,10 +7,10 @@ from confluent_kafka import Producer
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import delete_topics
+from headrace.client.admin import add_partitions, delete_topics
 from headrace.client.cluster import Cluster
 from headrace.records import Record
-from headrace.stores.compacted_topic import CompactedTopic
+from headrace.stores.compacted_topic import CompactedTopic, SeveralPartitions
 
 
 @pytest.fixture
@@ -61,6 +61,18 @@ def test_a_topic_that_was_deleted_is_forgotten_and_made_again_by_the_next_write(
     assert forgotten == [True]
     topic.write("b", b"2")
     assert pairs(topic.read_news()) == [(b"b", b"2")]
+
+
+def test_a_topic_with_several_partitions_is_neither_read_in_part_nor_written(clusters: tuple[Cluster, Cluster]) -> None:
+    ours, theirs = clusters
+    topic = CompactedTopic(ours, "memory")
+    topic.write("a", b"1")
+    assert pairs(topic.read_news()) == [(b"a", b"1")]
+    add_partitions(theirs, "memory", 2)
+    with pytest.raises(SeveralPartitions, match="topic memory has several partitions"):
+        list(topic.read_news())
+    with pytest.raises(SeveralPartitions):
+        CompactedTopic(theirs, "memory").write("b", b"2")
 
 
 def test_what_is_not_committed_does_not_count(clusters: tuple[Cluster, Cluster]) -> None:

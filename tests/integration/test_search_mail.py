@@ -48,14 +48,25 @@ def write(cluster: Cluster, topic: str, *hits: SearchHit) -> None:
 
 
 @contextmanager
-def running(cluster: Cluster, name: str, port: int, folder: Path, **section: Any) -> Iterator[MailRunner]:
+def running(
+    cluster: Cluster, name: str, port: int, folder: Path, raised: list[HeadraceError] | None = None, **section: Any
+) -> Iterator[MailRunner]:
     given = {
         "hits": f"{name}.hits", "server": "127.0.0.1", "port": port, "security": "none", "sender": "s@example.org",
         "gather": "300 ms", "from": "start", "outbox": f"sqlite:///{folder}/mail.db",
         "addresses": {"ann": "ann@example.org", "bob": "bob@example.org", "cid": "gone@example.org"},
     }  # fmt: skip
     runner = MailRunner(from_section(name, {**given, **section}), parse_bootstrap(str(cluster)))
-    thread = threading.Thread(target=runner.run)
+
+    def run() -> None:
+        try:
+            runner.run()
+        except HeadraceError as error:
+            if raised is None:
+                raise
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
     thread.start()
     try:
         yield runner
@@ -90,6 +101,29 @@ def test_each_owner_gets_one_digest_an_interval(cluster: Cluster, tmp_path: Path
             wait_until(lambda: len(mailbox.mails) == 1, "what waited over the restart")
         ((_, mail),) = mailbox.mails
         assert mail["Subject"] == "4 new hits: bikes"
+
+
+def test_addresses_in_several_partitions_are_refused_before_a_hit_is_gone(cluster: Cluster, tmp_path: Path) -> None:
+    ensure_topic(cluster, "spread", partitions=2)
+    write(cluster, "spread-mail.hits", hit("dan", 0))
+    with mail_server(Mailbox()) as port:
+        raised: list[HeadraceError] = []
+        with running(cluster, "spread-mail", port, tmp_path, raised, addresses_topic="spread") as runner:
+            wait_until(lambda: bool(raised), "it is refused")
+            assert "topic spread has several partitions" in str(raised[0])
+            assert runner.progress.without_address == 0
+
+
+def test_hits_of_another_topic_under_one_name_are_refused(cluster: Cluster, tmp_path: Path) -> None:
+    write(cluster, "first.hits", hit("ann", 0))
+    write(cluster, "second.hits", hit("ann", 1))
+    with mail_server(Mailbox()) as port:
+        with running(cluster, "moved", port, tmp_path, hits="first.hits", every="1 hour") as runner:
+            wait_until(lambda: runner.progress.hits == 1, "it has come so far")
+        raised: list[HeadraceError] = []
+        with running(cluster, "moved", port, tmp_path, raised, hits="second.hits", every="1 hour"):
+            wait_until(lambda: bool(raised), "it is refused")
+    assert "gathers the hits of topic first.hits: give [mail.NAME] another name" in str(raised[0])
 
 
 def test_a_server_that_is_away_is_waited_for_and_the_password_is_nowhere(

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 
 from headrace import Broker
 from headrace.client.address import parse_bootstrap
-from headrace.client.admin import create_topic, delete_topics
+from headrace.client.admin import add_partitions, create_topic, delete_topics
 from headrace.client.cluster import Cluster
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
@@ -31,7 +32,8 @@ from headrace.searches.hits import SearchHit, read_hit
 from headrace.searches.places import read_places
 from headrace.searches.runner import PLACES, SearchProgress, SearchRunner
 from headrace.searches.settings import SearchError, SearchSettings
-from headrace.stores.compacted_topic import CompactedTopic
+from headrace.stores.compacted_topic import CompactedTopic, SeveralPartitions
+from tests.integration.waiting import wait_until
 
 KILLS = int(os.environ.get("HEADRACE_KILLS", "3"))
 SEED = int(os.environ.get("HEADRACE_SEED", str(random.randrange(2**31))))
@@ -237,8 +239,40 @@ def test_many_backfills_are_read_few_at_a_time_and_all_of_them_end(broker: Broke
 
 def test_queries_in_several_partitions_are_refused(broker: Broker, cluster: Cluster) -> None:
     create_topic(cluster, "searches", partitions=2)
-    with pytest.raises(SearchError, match="has several partitions"):
+    with pytest.raises(SeveralPartitions, match="has several partitions"):
         run_until_idle(broker)
+
+
+def test_queries_that_get_further_partitions_end_the_search(broker: Broker, cluster: Cluster, monkeypatch: Any) -> None:
+    monkeypatch.setattr(runner_module, "_LOOK_EVERY_S", 0.0)
+    store(cluster, StoredQuery("bikes", "title:bike"))
+    runner = SearchRunner(settings(), parse_bootstrap(broker.bootstrap_servers))
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        with pytest.raises(SeveralPartitions) as caught:
+            runner.run()
+        raised.append(caught.value)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_until(lambda: runner.progress.queries == 1, "it is at work")
+    add_partitions(cluster, "searches", 2)
+    thread.join(30)
+    assert len(raised) == 1
+
+
+def test_another_topic_under_one_name_is_refused_and_no_hit_comes_again(broker: Broker, cluster: Cluster) -> None:
+    store(cluster, StoredQuery("bikes", "title:bike"))
+    publish(cluster, [{"title": "a bike"}])
+    run_until_idle(broker, from_start=True)
+    create_topic(cluster, "articles")
+    other = SearchSettings("listings", "articles", hits="listings.hits", from_start=True)
+    with pytest.raises(SearchError, match="is at work on topic listings: give"):
+        SearchRunner(other, parse_bootstrap(broker.bootstrap_servers)).run(until_idle=True)
+    publish(cluster, [{"title": "a bike"}])
+    run_until_idle(broker, from_start=True)
+    assert sorted((hit.partition, hit.offset) for hit in hits(cluster)) == [(0, 0), (0, 1)]
 
 
 def test_each_hit_once_however_often_it_is_killed(broker: Broker, cluster: Cluster, tmp_path: Path) -> None:

@@ -281,6 +281,12 @@ class _Gathering:
                 self._waiting[name["owner"]] = Waiting.from_json(name["owner"], said)
                 continue
             is_first = False
+            if said.get("topic", self._settings.hits) != self._settings.hits:
+                # Another topic would be read from its start, and all that is in it be mailed.
+                raise SearchError(
+                    f"mail {self._settings.name} gathers the hits of topic {said['topic']}: give [mail.NAME] another "
+                    f"name for those of {self._settings.hits}"
+                )
             if said["id"] == self._id:
                 known[name["partition"]] = said["offset"]
         for where, bound in bounds(
@@ -350,8 +356,9 @@ class _Gathering:
         """What waits, the digests and the place, in one transaction; nothing if nothing has moved."""
         self._committed_at = time.monotonic()
         now_ms = time.time_ns() // 1_000_000
+        said = {"id": self._id, "topic": self._settings.hits}
         entries: list[Entry] = [
-            (self._key(partition=part), json.dumps({"offset": at, "id": self._id}).encode(), now_ms, ())
+            (self._key(partition=part), json.dumps({"offset": at, **said}).encode(), now_ms, ())
             for part, at in self._offsets.items()
             if self._committed.get(part) != at
         ]

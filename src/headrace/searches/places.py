@@ -1,7 +1,7 @@
 """How far a search has come: as the records that are committed with its hits. Pure.
 
     {"search": NAME}                       {"queries": 41, "id": …}   the next record of the queries' topic
-    {"search": NAME, "partition": 0}       {"offset": 17, "id": …}    the next document
+    {"search": NAME, "partition": 0}       {"offset": 17, "id": …, "topic": …}    the next document
     {"search": NAME, "backfill": QUERY}    {"version": 2, "queries": 40, "parts": {"0": [5, 17]}}
 
 An id is the topic's: a place in a topic that was deleted is none in the one that was made again under its name.
@@ -41,6 +41,8 @@ class Places:
     queries_id: str = ""
     documents: Mapping[int, int] = field(default_factory=dict)
     documents_id: str = ""
+    documents_topic: str = ""
+    """Empty of places that were written before they said so."""
     backfills: Mapping[str, Backfill] = field(default_factory=dict)
 
     @property
@@ -59,7 +61,7 @@ def is_of(search: str, key: bytes) -> bool:
 
 def read_places(stored: Mapping[bytes, bytes]) -> Places:
     """What the records of one search say."""
-    queries, queries_id, documents_id = 0, "", ""
+    queries, queries_id, documents_id, documents_topic = 0, "", "", ""
     documents: dict[int, int] = {}
     backfills: dict[str, Backfill] = {}
     for key, value in stored.items():
@@ -67,12 +69,13 @@ def read_places(stored: Mapping[bytes, bytes]) -> Places:
         if "partition" in name:
             documents[name["partition"]] = said["offset"]
             documents_id = said["id"]
+            documents_topic = said.get("topic") or documents_topic
         elif "backfill" in name:
             parts = {int(partition): (start, end) for partition, (start, end) in said["parts"].items()}
             backfills[name["backfill"]] = Backfill(name["backfill"], said["version"], said["queries"], parts)
         else:
             queries, queries_id = said["queries"], said["id"]
-    return Places(queries, queries_id, documents, documents_id, backfills)
+    return Places(queries, queries_id, documents, documents_id, documents_topic, backfills)
 
 
 def changes(search: str, before: Places, after: Places) -> list[tuple[bytes, bytes | None]]:
@@ -80,9 +83,10 @@ def changes(search: str, before: Places, after: Places) -> list[tuple[bytes, byt
     found: list[tuple[bytes, bytes | None]] = []
     if (before.queries, before.queries_id) != (after.queries, after.queries_id):
         found.append((_key(search), _json({"queries": after.queries, "id": after.queries_id})))
+    said = {"id": after.documents_id, "topic": after.documents_topic}
     for partition, offset in after.documents.items():
         if before.documents.get(partition) != offset or before.documents_id != after.documents_id:
-            found.append((_key(search, partition=partition), _json({"offset": offset, "id": after.documents_id})))
+            found.append((_key(search, partition=partition), _json({"offset": offset, **said})))
     found += [(_key(search, partition=gone), None) for gone in before.documents if gone not in after.documents]
     for query, backfill in after.backfills.items():
         if before.backfills.get(query) != backfill:

@@ -39,7 +39,7 @@ from headrace.retry import Backoff
 from headrace.searches.hits import Piece, SearchHit, write_hit
 from headrace.searches.places import Backfill, Places, changes, is_of, read_places
 from headrace.searches.settings import SearchError, SearchSettings
-from headrace.stores.compacted_topic import SMALL
+from headrace.stores.compacted_topic import SMALL, check_partitions
 from headrace.telemetry.logs import get_logger
 
 PLACES: Final = "__headrace_search_places"
@@ -163,10 +163,12 @@ class _Work:
     def resume(self, stored: Places) -> None:
         """Go on from what was committed; in a topic that was made again, from its start."""
         settings = self._settings
-        if len(self._cluster.topic(settings.queries).partitions) != 1:
+        check_partitions(self._cluster.topic(settings.queries))
+        if stored.documents_topic not in ("", settings.documents):
+            # The places would go, and with a return to that topic each hit of it be written again.
             raise SearchError(
-                f"topic {settings.queries} has several partitions, and queries have an order: name one with a single "
-                "partition"
+                f"search {settings.name} is at work on topic {stored.documents_topic}: give [search.NAME] another name "
+                f"for the documents of {settings.documents}"
             )
         self._committed = stored
         documents, queries = self._cluster.topic(settings.documents), self._cluster.topic(settings.queries)
@@ -180,7 +182,7 @@ class _Work:
         if is_same:
             self._backfills = dict(stored.backfills)
         known = stored.queries if stored.queries_id == queries.id_text else 0
-        self._places = Places(known, queries.id_text, {}, documents.id_text, {})
+        self._places = Places(known, queries.id_text, {}, documents.id_text, settings.documents)
         end = bounds(self._cluster, [self._queries], committed=True)[self._queries]
         until = {self._queries: end.end}
         if end.end > end.start:
@@ -231,6 +233,7 @@ class _Work:
     def _has_new_partitions(self) -> bool:
         self._looked_at = time.monotonic()
         topic = self._cluster.topic(self._settings.documents, refresh=True)
+        check_partitions(self._cluster.topic(self._settings.queries, refresh=True))
         held = bounds(self._cluster, self._cluster.partitions(self._settings.documents), committed=True)
         self._progress.lag = sum(
             max(bound.end - self._documents.get(where.partition, 0), 0) for where, bound in held.items()

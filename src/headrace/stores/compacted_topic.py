@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from headrace.client.admin import ensure_topic
-from headrace.client.cluster import Cluster
+from headrace.client.cluster import Cluster, Topic
 from headrace.client.errors import OffsetOutOfRange, TopicReplaced, UnknownTopic
 from headrace.client.fetch import FetchOptions
 from headrace.client.offsets import bounds
 from headrace.client.reader import ReadRecord, read_records
 from headrace.client.writer import NewRecord, Writer
+from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
 from headrace.records import Record
 
@@ -22,6 +23,21 @@ from headrace.records import Record
 SMALL = {"segment.bytes": str(1024 * 1024), "min.cleanable.dirty.ratio": "0.1"}
 _COMMITTED = FetchOptions(committed=True)
 _LOOK_AGAIN_S = 0.2  # for a topic that is not there yet
+
+
+class SeveralPartitions(HeadraceError):
+    """Half of what others write there would never be read, and the halves would have no order."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {topic} has several partitions, and what is kept in it has an order: name one with one partition"
+        )
+
+
+def check_partitions(topic: Topic) -> None:
+    """Refuse a topic that somebody made, or let grow, with more than the one partition that is read."""
+    if len(topic.partitions) > 1:
+        raise SeveralPartitions(topic.name)
 
 
 class CompactedTopic:
@@ -50,6 +66,7 @@ class CompactedTopic:
         """Replace what is kept under a key, or with None remove it; durable when this returns."""
         if self._writer is None:
             ensure_topic(self._cluster, self.partition.topic, configs=self._configs)
+            check_partitions(self._cluster.topic(self.partition.topic))
             self._writer = Writer(self._cluster, self.partition.topic)
         self._writer.add(NewRecord(key.encode(), value, timestamp=int(time.time() * 1000), partition=0))
         self._writer.flush()
@@ -62,6 +79,7 @@ class CompactedTopic:
         except UnknownTopic:
             self._begin_again()
             return
+        check_partitions(topic)
         if self.position is not None and (topic.id_text != self._id or self.position > held.end):
             self._begin_again()
         self._id = topic.id_text

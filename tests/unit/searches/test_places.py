@@ -11,9 +11,8 @@ parts = st.dictionaries(st.integers(0, 9), st.tuples(numbers, numbers), min_size
 backfills = st.dictionaries(
     st.text(min_size=1, max_size=4), st.tuples(st.integers(1, 9), numbers, parts), max_size=3
 ).map(lambda found: {query: Backfill(query, *rest) for query, rest in found.items()})
-places = st.builds(
-    Places, numbers, st.just("q"), st.dictionaries(st.integers(0, 9), numbers, min_size=1), st.just("d"), backfills
-)
+documents = st.dictionaries(st.integers(0, 9), numbers, min_size=1)
+places = st.builds(Places, numbers, st.just("q"), documents, st.just("d"), st.just("docs"), backfills)
 
 
 @given(st.lists(places, min_size=1, max_size=4))
@@ -31,6 +30,11 @@ def test_what_was_changed_is_read_again(steps: list[Places]) -> None:
         assert read_places(kept) == step
         assert changes("s", step, step) == []
         before = step
+
+
+def test_places_that_do_not_say_their_topic_are_read() -> None:
+    found = read_places({b'{"search":"s","partition":0}': b'{"offset":17,"id":"d"}'})
+    assert (found.documents, found.documents_id, found.documents_topic) == ({0: 17}, "d", "")
 
 
 def test_a_hit_is_read_as_it_was_written_and_nothing_else_is() -> None:
