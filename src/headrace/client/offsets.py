@@ -114,6 +114,8 @@ def find_stretch(
     """Look up a place in each partition; an offset must be in every one of them."""
     held = bounds(cluster, partitions, committed=committed)
     ends = {where: bound.end for where, bound in held.items()}
+    if start.kind is StartKind.TIME and start.number < 0:  # before 1970, where Kafka has numbers for ends of a log
+        start = Start(StartKind.EARLIEST)
     if start.kind is StartKind.TIME:
         found = list_offsets(cluster, dict.fromkeys(partitions, start.number), committed=committed)
         # Nothing that young: what comes from now on will be.

@@ -390,6 +390,9 @@ def test_a_poll_begins_where_it_is_told(web: Client, topic: str) -> None:
     ):  # fmt: skip
         assert web.consume(topic, f"from={start}&partition=0")["records"][0]["value"] == first, start
     assert web.consume(topic, "from=latest")["records"] == []
+    for before in ("1969-12-31T23:59:59.999Z", "1969-12-31T23:59:59.997Z", "0001-01-01T00:00:00Z"):
+        found = web.consume(topic, f"from={before}&partition=0&max_wait=0")
+        assert found["records"][0]["offset"] == 0, f"{before} is before the first of all"
 
 
 # --- server-sent events
