@@ -110,9 +110,14 @@ class Transactions:
                 v3_and_below_topics=topics,
             )
             response = connection.request(request, AddPartitionsToTxnResponse, highest=_LAST_ADD)
-            for topic in response.results_by_topic_v3_and_below:
-                for result in topic.results_by_partition:
-                    _check(transaction.transactional_id, result.partition_error_code)
+            codes = [
+                result.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for result in topic.results_by_partition
+            ]
+            # With one that is refused the others are not tried, and whether that may pass only the one can say.
+            for code in sorted(codes, key=lambda each: each == ErrorCode.OPERATION_NOT_ATTEMPTED):
+                _check(transaction.transactional_id, code)
 
         self._ask(transaction.transactional_id, ask)
 

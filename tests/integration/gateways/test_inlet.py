@@ -172,6 +172,20 @@ def test_a_topic_that_went_away_holds_up_no_other(broker: Broker, is_remembering
     into.close()
 
 
+def test_a_memory_that_somebody_deletes_is_made_again(broker: Broker) -> None:
+    make(broker.bootstrap_servers, "a")
+    into = inlet(broker.bootstrap_servers, open_writing=lambda _: Remembering("hooks", "memory"))
+    into.put_lot(Lot("a", [entry(b"1")], None, [entry(b"", b"id-1")])).result(WITHIN_S)
+    with Cluster(parse_bootstrap(broker.bootstrap_servers), ConnectionSettings()) as cluster:
+        delete_topics(cluster, ["memory"])
+    for number in (2, 3):
+        kept = entry(b"", b"id-%d" % number)
+        into.put_lot(Lot("a", [entry(b"%d" % number)], None, [kept])).result(WITHIN_S)
+    into.close()
+    assert sorted(values(broker.bootstrap_servers, "a", committed=True).values()) == [b"1", b"2", b"3"]
+    assert len(values(broker.bootstrap_servers, "memory", committed=True)) == 2
+
+
 @pytest.mark.parametrize("is_remembering", [False, True])
 def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing(
     tmp_path: Path, is_remembering: bool
