@@ -89,6 +89,7 @@ def test_each_owner_gets_one_digest_an_interval(cluster: Cluster, tmp_path: Path
             wait_until(lambda: runner.progress.hits == 12, "they are gathered")
             assert runner.progress.without_address == 1
         assert len(mailbox.mails) == 3, "the hour is not over"
+        assert (tmp_path / "mail.db").stat().st_mode & 0o077 == 0, "nobody else reads it"
         to = {rcpt[0]: mail for rcpt, mail in mailbox.mails}
         assert set(to) == {"ann@example.org", "bob@example.org", "dan@example.org"}
         assert to["ann@example.org"]["Subject"] == "5 new hits: bikes"

@@ -239,9 +239,11 @@ class MailRunner:
 
 
 def open_outbox(settings: MailSettings) -> contextlib.AbstractContextManager[Ledger]:
-    """The outbox of a section; the folder of a file is made."""
+    """The outbox of a section; the folder of a file is made, and a file that nobody else can read."""
     if settings.outbox.startswith("sqlite:///"):
-        Path(settings.outbox.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        path = Path(settings.outbox.removeprefix("sqlite:///"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)  # addresses, and what somebody looks for, are nobody else's
     return open_ledger(settings.outbox, Target("headrace_outbox", f"mail:{settings.name}", on_new_query="continue"))
 
 
