@@ -22,6 +22,7 @@ def headrace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mapping.json").write_text(json.dumps(MAPPING))
     (tmp_path / "listings.jsonl").write_text("\n".join(map(json.dumps, LISTINGS)))
+    (tmp_path / "long.jsonl").write_text('{"price": %s}' % ("9" * 5000))
     (tmp_path / "listings.csv").write_text('title,price\n"A racing bike",450\nGarden gnome,5\n')
     return partial(run_cli, "search")
 
@@ -70,6 +71,7 @@ def test_why_a_document_does_not_match(headrace):
         (("test", "listings.jsonl", "--query", "title:(bike"), "never closed\n  title:(bike\n        ^"),
         (("test", "listings.jsonl", "--query", "*ike"), "a wildcard in front"),
         (("test", "missing.jsonl", "--query", "a"), "there is no file missing.jsonl"),
+        (("test", "long.jsonl", "--query", "a"), "line 1 of long.jsonl is not JSON (a number in it is too long)"),
         (("test", "listings.jsonl", "--query", "a", "--mapping-file", "listings.csv"), "is not JSON"),
         (("test", "listings.jsonl", "--query", "a", "--mapping-file", "no.json"), "no.json"),
         (("explain", "{", "--query", "a"), "is not JSON"),
@@ -136,6 +138,13 @@ def test_queries_are_stored_and_hold(headrace, tmp_path):
         run = search("test", "--topic", "listings", *listings, "--id", "gnomes")
         assert run.out.splitlines()[-1] == "1 of 4 documents match, 1 hits, 1 could not be read"
         assert search("test", "--topic", "listings", "--query", "listings").out.startswith("0 of 4 documents match")
+        write = partial(run_cli, bootstrap=broker.bootstrap_servers)
+        assert write("produce", "listings", "no JSON", "[1]").code == 0
+        run = search("test", "--topic", "listings", *listings, "--id", "gnomes")
+        assert run.out.splitlines()[-1] == "1 of 6 documents match, 1 hits, 3 could not be read"
+        assert (write("topic", "create", "odd").code, write("produce", "odd", "no JSON").code) == (0, 0)
+        refused = search("test", "--topic", "odd", *listings)
+        assert "this stretch of odd has no event, and 1 records that are not JSON objects" in refused.err
 
         # Changes are effective, and survive in the topic.
         assert search("pause", "bikes").out == "paused bikes\n"

@@ -488,9 +488,12 @@ class _Trial:
 
     def end(self) -> None:
         more = f" ({self._matching - self._limit:,} not shown)" if self._matching > self._limit else ""
-        refused = f", {self._refused:,} could not be read" if self._refused else ""
+        skipped = self._events.skipped[0]  # records that hold no JSON object
+        refused = f", {self._refused + skipped:,} could not be read" if self._refused + skipped else ""
         if not self._as_json:
-            click.echo(f"{self._matching:,} of {self._read:,} documents match{more}, {self._hits:,} hits{refused}")
+            click.echo(
+                f"{self._matching:,} of {self._read + skipped:,} documents match{more}, {self._hits:,} hits{refused}"
+            )
 
 
 def _as_json(row: Row, hits: list[Hit]) -> dict[str, Any]:

@@ -94,7 +94,9 @@ def _read(stream: BinaryIO, name: str, is_csv: bool | None) -> Events:
 def _sampled(rows: Iterator[Row], name: str, found: Events | None = None) -> Events:
     sample = list(islice(rows, SAMPLE))
     if not sample:
-        raise InvalidEvents(f"{name} has no event: give another file, or another stretch of the topic")
+        skipped = found.skipped[0] if found is not None else 0
+        what = f"no event, and {skipped:,} records that are not JSON objects" if skipped else "no event"
+        raise InvalidEvents(f"{name} has {what}: give another file, or another stretch of the topic")
     columns = list(dict.fromkeys(column for row in sample for column in row))
     events = found or Events([], iter(()))
     events.columns, events.rows = columns, chain(sample, rows)
@@ -129,7 +131,8 @@ def _json_rows(lines: Iterable[tuple[int, str]], name: str) -> Iterator[Row]:
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
-            what = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deep"
+            what = error.msg if isinstance(error, json.JSONDecodeError) else "a number in it is too long"
+            what = "it is nested too deep" if isinstance(error, RecursionError) else what
             raise InvalidEvents(f"line {number} of {name} is not JSON ({what}): write one object a line") from None
         if not isinstance(found, dict):
             raise InvalidEvents(f"line {number} of {name} is not a JSON object: write one object a line")
