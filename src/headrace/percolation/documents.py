@@ -11,11 +11,12 @@ reaches from one to the next.
 import json
 import math
 import re
+import weakref
 from collections.abc import Iterable
 from collections.abc import Mapping as Map
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from headrace.percolation.analysis import Analyzer
 from headrace.percolation.dates import microseconds, read_date
@@ -84,10 +85,16 @@ class FieldTokens:
 class Document:
     """One document, or one object of it; see `read_document`."""
 
-    __slots__ = ("_dates", "_mapping", "_numbers", "_objects", "_points", "_present", "_tokens", "_values", "value")
+    __slots__ = (
+        "__weakref__", "_dates", "_mapping", "_numbers", "_objects", "_parts", "_points", "_present", "_tokens",
+        "_values", "is_part", "value",
+    )  # fmt: skip
+    _whose_parts: ClassVar["weakref.ref[Document] | None"] = None
+    """Only one document's objects are kept at a time, since each may have very many."""
 
     def __init__(self, value: Map[str, Any], mapping: Mapping, prefix: str = "") -> None:
         self.value = value
+        self.is_part = bool(prefix)
         self._mapping = mapping
         self._values: dict[str, list[Any]] = {}
         self._objects: dict[str, list[Map[str, Any]]] = {}
@@ -95,6 +102,7 @@ class Document:
         self._dates: dict[str, tuple[int, ...]] = {}
         self._points: dict[str, tuple[Point, ...]] = {}
         self._tokens: dict[tuple[str, bool], FieldTokens] = {}
+        self._parts: dict[str, tuple[Document, ...]] = {}
         self._present: frozenset[str] | None = None
         self._flatten(value, prefix)
         for path in [path for path in self._values if path in mapping.fields]:
@@ -254,8 +262,18 @@ class Document:
         return found
 
     def objects(self, path: str) -> tuple["Document", ...]:
-        """The objects at a path, each a document of its own whose fields have their full paths."""
-        return tuple(Document(each, self._mapping, path) for each in self._objects.get(path, ()))
+        """The objects at a path, each a document of its own whose fields have their full paths; many queries ask."""
+        found = self._parts.get(path)
+        if found is None:
+            found = self._parts[path] = tuple(
+                Document(each, self._mapping, path) for each in self._objects.get(path, ())
+            )
+            if not self.is_part:
+                before = Document._whose_parts() if Document._whose_parts is not None else None
+                if before is not None and before is not self:
+                    before._parts = {}  # noqa: SLF001 - one of its own
+                Document._whose_parts = weakref.ref(self)
+        return found
 
     def text(self, field: str, value: int) -> str:
         """One value of a field as text, by its number among the field's values: what highlights point into."""

@@ -82,8 +82,11 @@ def explain(query: Query, document: Document) -> Explanation:
             return Explanation(worth is not None, "at least one of these, the best counts", "", worth, parts)
         case Nested():
             objects = document.objects(query.path)
-            parts = tuple(explain(query.query, each) for each in objects)
-            has = f"there are {len(objects)}" if objects else "there is none"
+            matching_first = sorted(objects, key=lambda each: score(query.query, each) is None)
+            some = matching_first[: 1 if document.is_part else _SHOWN]
+            parts = tuple(explain(query.query, each) for each in some)
+            has = f"there are {len(objects):,}" if objects else "there is none"
+            has += f", of which {len(some)} are shown" if len(some) < len(objects) else ""
             return Explanation(worth is not None, f"one object of {query.path}, whole", has, worth, parts)
         case Boost():
             return _around(query.query, document, f"score times {query.factor:g}", worth)

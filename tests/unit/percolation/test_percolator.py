@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headrace.percolation.documents import read_document
 from headrace.percolation.errors import (
     InvalidDocument,
     InvalidMapping,
@@ -151,6 +152,26 @@ def test_why_a_document_does_not_match():
         "asks": "title has 'fast car'",
         "has": "its words are there, 2 out of place",
     }
+
+
+def test_why_says_of_very_many_objects_a_few_and_those_that_match_first():
+    percolator = Percolator({"default": read_mapping({"fields": {"parts.name": "keyword", "parts.price": "long"}})})
+    percolator.add("wheels", "parts:nested(name:wheel AND price:>100)")
+    parts = [{"name": "bell", "price": 5}] * 5_000
+    said = percolator.explain("wheels", {"parts": [*parts, {"name": "wheel", "price": 200}]})
+    assert said.has == "there are 5,001, of which 5 are shown"
+    assert [part.matches for part in said.parts] == [True, False, False, False, False]
+    assert len(percolator.explain("wheels", {"parts": parts}).parts) == 5
+    assert len(percolator.explain("wheels", {"parts": parts[:2]}).parts) == 2
+
+
+def test_objects_are_read_once_for_all_queries_and_kept_of_one_document_at_a_time():
+    first, second = (read_document({"parts": [{"name": "bell", "bolts": [{"size": 3}]}]}) for _ in range(2))
+    parts = first.objects("parts")
+    assert parts[0].objects("parts.bolts") is parts[0].objects("parts.bolts")
+    assert first.objects("parts") is parts
+    assert second.objects("parts") is second.objects("parts")
+    assert first.objects("parts") is not parts
 
 
 def test_a_batch_has_the_hits_of_its_rows():
