@@ -237,6 +237,15 @@ def test_many_backfills_are_read_few_at_a_time_and_all_of_them_end(broker: Broke
     assert (len(found), set(found.values())) == (12 * 310, {1})
 
 
+def test_it_is_not_running_before_its_loops_are(broker: Broker, cluster: Cluster, monkeypatch: Any) -> None:
+    runner = SearchRunner(settings(), parse_bootstrap(broker.bootstrap_servers))
+    waited_for = []
+    monkeypatch.setattr(runner_module, "warm_up", lambda: waited_for.append(runner.progress.waiting))
+    runner.run(until_idle=True)
+    assert waited_for == ["for its loops to be compiled"]
+    assert runner.progress.waiting == ""
+
+
 def test_queries_in_several_partitions_are_refused(broker: Broker, cluster: Cluster) -> None:
     create_topic(cluster, "searches", partitions=2)
     with pytest.raises(SeveralPartitions, match="has several partitions"):

@@ -346,3 +346,11 @@ class Percolator:
         if mapping is None:
             raise InvalidMapping(f"{what} names mapping {name!r}, which is unknown; {nearest(name, self._mappings)}")
         return mapping
+
+
+def warm_up() -> None:
+    """Have the compiled loops made, or loaded, before the first document comes."""
+    percolator = Percolator({"default": DYNAMIC})
+    percolator.add("one", 'text:"two words" AND number:<2')
+    percolator.add("two", "place:within(1, 1, 1km)")
+    percolator.percolate({"text": "two words", "number": 1, "place": {"lat": 1, "lon": 1}})

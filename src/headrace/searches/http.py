@@ -36,6 +36,7 @@ from headrace.client.errors import ClientError
 from headrace.errors import HeadraceError
 from headrace.percolation.documents import finite
 from headrace.percolation.errors import PercolationError, UnknownQuery
+from headrace.percolation.percolator import warm_up
 from headrace.searches.live_hits import HitFeed, Wanted, hit_events
 from headrace.searches.settings import SearchError
 from headrace.searches.standing import MOST_ANSWER_BYTES, Answers, QueryChanged, Standing, TooManyHits
@@ -98,7 +99,9 @@ class Service:
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         if self.feed is not None:
             self.feed.start()
-        self._pool.submit(self._standing.refresh)  # so that whoever asks first need not wait for all of the queries
+        # So that whoever asks first need not wait for loops to be compiled, nor for all of the queries.
+        self._pool.submit(warm_up)
+        self._pool.submit(self._standing.refresh)
         yield
 
     def end_streams(self) -> None:

@@ -30,7 +30,7 @@ from headrace.model import TopicPartition
 from headrace.percolation.catalog import Catalog, Effect
 from headrace.percolation.documents import Document, parse_document
 from headrace.percolation.errors import InvalidDocument
-from headrace.percolation.percolator import Hit, Percolator
+from headrace.percolation.percolator import Hit, Percolator, warm_up
 from headrace.percolation.snippets import snippets
 from headrace.percolation.stored import StoredQuery
 from headrace.records import Record
@@ -95,6 +95,8 @@ class SearchRunner:
         def refused(refusal: Refused) -> SearchError:
             return SearchError(f"the broker refuses what search {name} asks or writes ({refusal})")
 
+        self.progress.waiting = "for its loops to be compiled"  # once an installation; documents would wait for it
+        warm_up()
         keep = KeepRunning(
             name, self.progress, self.stopping, lambda: self.progress.documents, refused, backoff=self.backoff
         )
