@@ -65,14 +65,15 @@ def test_a_topic_that_was_deleted_is_forgotten_and_made_again_by_the_next_write(
 
 def test_a_topic_with_several_partitions_is_neither_read_in_part_nor_written(clusters: tuple[Cluster, Cluster]) -> None:
     ours, theirs = clusters
-    topic = CompactedTopic(ours, "memory")
+    topic, memory = (CompactedTopic(ours, "memory", is_for_others=each) for each in (True, False))
     topic.write("a", b"1")
     assert pairs(topic.read_news()) == [(b"a", b"1")]
     add_partitions(theirs, "memory", 2)
     with pytest.raises(SeveralPartitions, match="topic memory has several partitions"):
         list(topic.read_news())
     with pytest.raises(SeveralPartitions):
-        CompactedTopic(theirs, "memory").write("b", b"2")
+        CompactedTopic(theirs, "memory", is_for_others=True).write("b", b"2")
+    assert pairs(memory.read_news()) == [(b"a", b"1")], "nobody else writes there"
 
 
 def test_what_is_not_committed_does_not_count(clusters: tuple[Cluster, Cluster]) -> None:

@@ -425,7 +425,7 @@ def _mapping_of(file: Path, name: str) -> Mapping:
 
 def _read(cluster: Cluster, name: str) -> tuple[CompactedTopic, Catalog]:
     """The topic, and what stands in it now."""
-    topic, catalog = CompactedTopic(cluster, name), Catalog(index=AllQueries)
+    topic, catalog = CompactedTopic(cluster, name, is_for_others=True), Catalog(index=AllQueries)
     for record in topic.read_news():
         key, value = record.key, record.value
         catalog.apply(record.offset, None if key is None else bytes(key), None if value is None else bytes(value))

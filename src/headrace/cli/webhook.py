@@ -407,7 +407,7 @@ def _given_up(cluster: Cluster, endpoint: Endpoint) -> list[tuple[int, int, int]
 def _opened(endpoints: str, bootstrap: tuple[Address, ...]) -> Iterator[tuple[CompactedTopic, Registry]]:
     """The topic, and what it says now."""
     with connect(bootstrap) as cluster:
-        topic, registry = CompactedTopic(cluster, endpoints), Registry()
+        topic, registry = CompactedTopic(cluster, endpoints, is_for_others=True), Registry()
         for record in topic.read_news():
             registry.apply(record.key, record.value)
         yield topic, registry

@@ -72,7 +72,9 @@ class Addresses:
     def follow(self, cluster: Cluster) -> None:
         """Begin anew over this cluster."""
         self._looked_at = float("-inf")
-        self._follower = CompactedTopic(cluster, self.topic, forget=self._read.clear) if self.topic else None
+        self._follower = (
+            CompactedTopic(cluster, self.topic, forget=self._read.clear, is_for_others=True) if self.topic else None
+        )
 
     def refresh(self) -> None:
         """What the topic says now; once in a while."""

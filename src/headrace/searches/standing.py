@@ -51,7 +51,7 @@ class Standing:
     _topic: CompactedTopic = field(init=False)
 
     def __post_init__(self) -> None:
-        self._topic = CompactedTopic(self.cluster, self.name, forget=self._forget)
+        self._topic = CompactedTopic(self.cluster, self.name, forget=self._forget, is_for_others=True)
 
     def _forget(self) -> None:
         self.catalog = Catalog()

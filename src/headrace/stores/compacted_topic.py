@@ -54,9 +54,12 @@ class CompactedTopic:
         configs: Mapping[str, str] = SMALL,
         *,
         forget: Callable[[], None] = lambda: None,
+        is_for_others: bool = False,
     ) -> None:
+        """`is_for_others`: they write there as well, and so to every partition that there is."""
         self._cluster, self._configs = cluster, {"cleanup.policy": "compact", **configs}
         self._forget = forget
+        self._check = check_partitions if is_for_others else lambda _: None
         self.partition = TopicPartition(name, 0)
         self.position: int | None = None
         self._id = ""  # of the topic that the position is in
@@ -66,7 +69,7 @@ class CompactedTopic:
         """Replace what is kept under a key, or with None remove it; durable when this returns."""
         if self._writer is None:
             ensure_topic(self._cluster, self.partition.topic, configs=self._configs)
-            check_partitions(self._cluster.topic(self.partition.topic))
+            self._check(self._cluster.topic(self.partition.topic))
             self._writer = Writer(self._cluster, self.partition.topic)
         self._writer.add(NewRecord(key.encode(), value, timestamp=int(time.time() * 1000), partition=0))
         self._writer.flush()
@@ -79,7 +82,7 @@ class CompactedTopic:
         except UnknownTopic:
             self._begin_again()
             return
-        check_partitions(topic)
+        self._check(topic)
         if self.position is not None and (topic.id_text != self._id or self.position > held.end):
             self._begin_again()
         self._id = topic.id_text

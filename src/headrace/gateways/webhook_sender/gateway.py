@@ -181,9 +181,10 @@ class _Endpoints:
             self._committed_healths = dict(self._healths)
             self.commits = 1
         self._registry.clear()
-        return _Connected(
-            cluster, sender, CompactedTopic(cluster, settings.registry_topic, SMALL, forget=self._registry.clear)
+        registry = CompactedTopic(
+            cluster, settings.registry_topic, SMALL, forget=self._registry.clear, is_for_others=True
         )
+        return _Connected(cluster, sender, registry)
 
     def turn(self, work: _Connected) -> None:
         for record in work.registry.read_news():
