@@ -86,15 +86,15 @@ class SimulatedRuntime(Runtime):
     def watch_groups(self, on_step: Callable[[Decision], None]) -> None:
         """Have `on_step` called whenever the group coordinator has decided, written and applied something."""
         shell = self.groups._shell
-        decide_and_write = shell._decide_and_write
+        write = shell._write
 
-        def step(event: object) -> Decision | None:
-            decision = decide_and_write(event)
-            if decision is not None:
+        def step(decision: Decision, now_ms: int) -> bool:
+            is_written = write(decision, now_ms)
+            if is_written:
                 on_step(decision)
-            return decision
+            return is_written
 
-        shell._decide_and_write = step  # type: ignore[method-assign]
+        shell._write = step  # type: ignore[method-assign]
 
 
 class SimulatedBroker:

@@ -204,6 +204,15 @@ class AnsweringConnection:
         if self.is_closed:
             return
         if self._channel.fill(slot, parts, monotonic()) and not self._is_writing and not self._is_taking:
+            senders = self._turns.senders
+            if senders is None:
+                self._send()
+            else:
+                senders[self] = None
+
+    def send(self) -> None:
+        """Send what was answered together with other answers."""
+        if self._channel.has_unsent and not (self.is_closed or self._is_writing or self._is_taking):
             self._send()
 
     def _on_writable(self) -> None:

@@ -1,6 +1,10 @@
 """The shell around a pure coordinator: it writes what was decided, applies it, and answers once it is durable.
 
-What always holds: records are written before they are applied; nobody is told anything, not even a fact that was only
+What comes by the thousand and says little, such as committed offsets, is gathered while the event loop goes round once:
+all of it becomes one batch a partition, one wait for the disk, and one system call for each connection's answers.
+
+What always holds: records are written before they are applied; whatever is not gathered is decided behind what was
+gathered before it came; nobody is told anything, not even a fact that was only
 read, before everything that it rests on is durable; a decision that cannot be written has not happened, and whoever
 asked is hung up on, so that the client asks again, and a timer whose decision could not be written fires again. Where
 a failed sync has lost the end of the log, what was applied of it has not happened either: everything is read anew, as
@@ -10,18 +14,21 @@ after a crash, whoever waits is hung up on, and what was decided and not yet don
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Protocol
+from contextlib import nullcontext
+from time import monotonic
+from typing import Any, NamedTuple, Protocol
 
 from headrace.broker.coordinator_log import CoordinatorLog, Producer
 from headrace.broker.topics import Topic
-from headrace.broker.turns import Deferred
-from headrace.coordinator.decision import CoordinatorRecord, Decision, RequestToken
+from headrace.broker.turns import Deferred, Turns
+from headrace.coordinator.decision import CoordinatorRecord, Decision, RequestToken, together
 from headrace.errors import HeadraceError
 from headrace.protocol.schema import Message
 from headrace.storage.errors import StorageError
 from headrace.storage.log import Log
 from headrace.telemetry.logs import get_logger
 
+GATHERED = 256  # so much weight of what was gathered is decided on at once, in some milliseconds
 RETRY_S = 1.0  # what could not be written, and nobody will ask for again, is tried again after this time
 _log = get_logger(__name__)
 
@@ -29,6 +36,7 @@ _log = get_logger(__name__)
 class Durability(Protocol):
     leader_epoch: int
     syncs: bool
+    turns: Turns
 
     def now_ms(self) -> int: ...
 
@@ -39,6 +47,12 @@ class Durability(Protocol):
     def in_thread(self, work: Callable[[], Topic]) -> Coroutine[Any, Any, Topic]:
         """Do what changes topics where the event loop does not wait for it."""
         ...
+
+
+class _Gathered(NamedTuple):
+    token: RequestToken
+    event: object
+    owner: str
 
 
 class CoordinatorShell:
@@ -65,6 +79,8 @@ class CoordinatorShell:
         self._producer_of = producer_of
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._waiting: dict[RequestToken, Deferred[Message | None]] = {}
+        self._gathered: list[_Gathered] = []
+        self._gathered_weight = 0
         self._next_token = 0
         self._unsettled: dict[Log, None] = {}
         self._for_topic: deque[Callable[[bool], None]] = deque()  # who waits until the topic is made
@@ -73,6 +89,7 @@ class CoordinatorShell:
 
     def request(self, make_event: Callable[[RequestToken], object]) -> Deferred[Message | None]:
         """Ask for a client; the answer may come much later."""
+        self._decide_gathered()
         self.notice_cut()  # before this one waits, too
         self._next_token += 1
         token = RequestToken(self._next_token)
@@ -97,6 +114,59 @@ class CoordinatorShell:
         else:
             carry_on()
         return answer
+
+    def gather(
+        self, make_event: Callable[[RequestToken], object], owner: str, weight: int = 1
+    ) -> Deferred[Message | None]:
+        """Ask for a client, together with others: nothing that follows from it may bear on what they are answered.
+
+        What follows is written to the partition of `owner`. The heavier it is, the fewer are asked for together.
+        """
+        if self._is_closed or self._for_topic or not self.log.is_made:
+            return self.request(make_event)
+        if not self._gathered:
+            self.notice_cut()
+            asyncio.get_running_loop().call_soon(self._decide_gathered)
+        self._next_token += 1
+        token = RequestToken(self._next_token)
+        self._gathered.append(_Gathered(token, make_event(token), owner))
+        answer: Deferred[Message | None] = Deferred()
+        self._waiting[token] = answer
+        self._gathered_weight += weight
+        if self._gathered_weight >= GATHERED:
+            self._decide_gathered()
+        return answer
+
+    def _decide_gathered(self) -> None:
+        """Decide on all that was gathered, write it, and answer: as one by one, since nobody's bears on another's."""
+        gathered, self._gathered, self._gathered_weight = self._gathered, [], 0
+        if not gathered or self.notice_cut():  # then all of them were hung up on
+            return
+        began_s = monotonic()
+        now_ms = self._runtime.now_ms()
+        by_partition: dict[int, list[tuple[RequestToken, Decision]]] = {}
+        for token, event, owner in gathered:
+            try:
+                decision = self._decide(event, now_ms)
+            except Exception as error:  # noqa: BLE001 - belongs to whoever asked, not to the others
+                self._waiting.pop(token).fail(error)
+            else:
+                by_partition.setdefault(self.log.partition_of(owner), []).append((token, decision))
+        written: list[Decision] = []
+        for decided in by_partition.values():
+            written += self._write_gathered(decided, now_ms)
+        self._settle(together(*written))
+        self._runtime.turns.spend(monotonic() - began_s)
+
+    def _write_gathered(self, decided: list[tuple[RequestToken, Decision]], now_ms: int) -> list[Decision]:
+        """Write what goes to one partition; one by one if that fails, since it may be for the sake of one of them."""
+        whole = together(*(decision for _, decision in decided))
+        if self._write(whole, now_ms):
+            return [whole]
+        if len(decided) > 1:
+            return [each for one in decided for each in self._write_gathered([one], now_ms)]
+        self._waiting.pop(decided[0][0]).set(None)
+        return []
 
     def _would_write(self, event: object) -> bool:
         return any(record.is_kept for record in self._decide(event, self._runtime.now_ms()).records)
@@ -125,6 +195,7 @@ class CoordinatorShell:
 
     def tell(self, event: object) -> Decision | None:
         """Have the coordinator decide, and carry the decision out; None if it could not be written."""
+        self._decide_gathered()
         self.notice_cut()
         return self._carry_on(event)
 
@@ -136,6 +207,7 @@ class CoordinatorShell:
 
     def ask_now(self, make_event: Callable[[RequestToken], object]) -> tuple[Message | None, list[Log]]:
         """The answer at once, and the logs that must be durable before anybody outside is told of it."""
+        self._decide_gathered()
         self.notice_cut()
         self._next_token += 1
         token = RequestToken(self._next_token)
@@ -150,6 +222,10 @@ class CoordinatorShell:
             return None
         now_ms = self._runtime.now_ms()
         decision = self._decide(event, now_ms)
+        return decision if self._write(decision, now_ms) else None
+
+    def _write(self, decision: Decision, now_ms: int) -> bool:
+        """Write a decision and apply it; whether it could be written. What is not has not happened."""
         producer = self._producer_of(decision)
         kept = [record for record in decision.records if record.is_kept]
         if kept:
@@ -157,13 +233,13 @@ class CoordinatorShell:
                 logs = self.log.append(kept, now_ms=now_ms, leader_epoch=self._runtime.leader_epoch, producer=producer)
             except HeadraceError as error:
                 _log.error("a coordinator's decision could not be written", error=str(error))
-                return None
+                return False
             self._unsettled.update(dict.fromkeys(logs))
         for record in decision.records:
             self._apply(record, producer.id if producer else -1)
         for timer in decision.timers:
             self._set_timer(timer.key, timer.at_ms, now_ms)
-        return decision
+        return True
 
     def _not_durable(self) -> list[Log]:
         """The logs with something that is not on the disk yet."""
@@ -207,6 +283,7 @@ class CoordinatorShell:
         self._life += 1
         self._cancel_timers()
         self._unsettled.clear()
+        self._gathered, self._gathered_weight = [], 0
         waiting, self._waiting = self._waiting, {}
         self._load()
         for answer in waiting.values():
@@ -214,10 +291,11 @@ class CoordinatorShell:
         return True
 
     def _carry_out(self, decision: Decision, life: int, *, failed: bool) -> None:
-        for answer in decision.answers:
-            waiting = self._waiting.pop(answer.to, None)
-            if waiting:
-                waiting.set(None if failed else answer.response)
+        with self._runtime.turns.sending_together() if len(decision.answers) > 1 else nullcontext():
+            for answer in decision.answers:
+                waiting = self._waiting.pop(answer.to, None)
+                if waiting:
+                    waiting.set(None if failed else answer.response)
         if self._is_closed:  # the next start does it
             return
         if not failed:
@@ -243,6 +321,10 @@ class CoordinatorShell:
             self._timers[key] = asyncio.get_running_loop().call_later(delay_s, self._fire, key)
 
     def _fire(self, key: Hashable) -> None:
+        due = self._timers.get(key)
+        self._decide_gathered()
+        if self._timers.get(key) is not due:  # a sign of life that had come before
+            return
         self._timers.pop(key, None)
         if not self._on_timer(key):
             self._timers[key] = asyncio.get_running_loop().call_later(RETRY_S, self._fire, key)
@@ -259,6 +341,7 @@ class CoordinatorShell:
     def close(self) -> None:
         """Let no timer fire any more, and try nothing again."""
         self._is_closed = True
+        self._gathered.clear()
         if self._making:
             self._making.cancel()
         self._cancel_timers()

@@ -233,6 +233,15 @@ class Groups:
         """`sees` tells which topics the client may know of, where that matters."""
         if self._topics_told != self._revision:  # changed in a thread, whose news is on its way, or ACLs have
             self.topics_changed()
+        if isinstance(message, OffsetCommitRequest) and self.coordinator.holds(message.group_id):
+            weight = 0
+            for topic in message.topics:
+                weight += len(topic.partitions)
+            return self._shell.gather(
+                lambda token: Request(token, message, version, client_id or "", f"/{host}", "", sees),
+                message.group_id,
+                weight,
+            )
         refused = self._room.refuse(self.coordinator, message, self._runtime.now_ms())
         if refused is not None:
             answer: Deferred[Message | None] = Deferred()

@@ -12,9 +12,10 @@ separated by a `yield`.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -111,12 +112,21 @@ ROUND_S = 0.0005  # how long all may hold it together before it looks who else h
 COUNTED_S = 0.0001  # a shorter turn is not worth it
 
 
+class Sender(Protocol):
+    """A connection, to those who have answers for many."""
+
+    def send(self) -> None:
+        """Send what is there to send; called once for all that came together."""
+        ...
+
+
 class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queue: deque[Callable[[], None]] = deque()
         self._spent_s = 0.0  # since a round was begun, by turns that were worth counting
         self._is_round_due = False  # the loop will begin the next one when it comes round
+        self.senders: dict[Sender, None] | None = None  # who has something to send, while answers are given together
         self.is_over = False  # this round has taken long enough: whoever can wait for the next one does
 
     def __len__(self) -> int:
@@ -146,6 +156,20 @@ class Turns:
                 self._have_round()
             go_on()
             self.spend(monotonic() - began_s)
+
+    @contextmanager
+    def sending_together(self) -> Iterator[None]:
+        """Have a connection send all that is answered meanwhile with one system call."""
+        if self.senders is not None:
+            yield
+            return
+        self.senders = {}
+        try:
+            yield
+        finally:
+            senders, self.senders = self.senders, None
+            for each in senders:
+                each.send()
 
     def later(self, go_on: Callable[[], None]) -> None:
         """Have `go_on` called when its turn comes; it keeps to the length of a turn by itself."""

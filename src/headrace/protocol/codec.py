@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final, TypeVar
 
 from headrace.protocol.decoder import Decoder, SteppingDecoder, compile_decoder, compile_stepping_decoder, keeps_view
-from headrace.protocol.encoder import Encoder, compile_encoder
+from headrace.protocol.encoder import Encoder, SteppingEncoder, compile_encoder, compile_stepping_encoder
 from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from headrace.protocol.schema import Buffer, Message, Primitive, Struct
 
@@ -33,9 +33,16 @@ def stepping_decoder_of(message: type[Message], version: int) -> SteppingDecoder
 
 @cache
 def encoder_of(message: type[Message], version: int) -> Encoder:
-    """The compiled encoder: a generator that appends the message's bytes to a list, in parts."""
+    """The compiled encoder: appends the message's bytes to a list, in parts."""
     _check(message, version)
     return compile_encoder(message, version)
+
+
+@cache
+def stepping_encoder_of(message: type[Message], version: int) -> SteppingEncoder:
+    """The compiled encoder of large messages: as `encoder_of`, but a generator that yields now and then."""
+    _check(message, version)
+    return compile_stepping_encoder(message, version)
 
 
 # Asked once for each frame, of a set of classes that does not grow.
@@ -78,8 +85,7 @@ def decode(message: type[M], version: int, data: Buffer) -> M:
 def encode_parts(message: Message, version: int) -> list[Buffer]:
     """The message's bytes, in parts that need not be joined; record batches are among them as they were given."""
     parts: list[Buffer] = []
-    for _ in encoder_of(type(message), version)(message, parts):
-        pass
+    encoder_of(type(message), version)(message, parts)
     return parts
 
 

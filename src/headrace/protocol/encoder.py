@@ -3,8 +3,8 @@
 An encoder appends parts to a list and leaves the joining to its caller, so that record batches reach a gathering write
 without a copy. Neighbouring fixed-size fields are packed at once, with the length or count that follows if it fits.
 
-An encoder is a generator: it yields after every so many entries, so that whoever sends a long answer can do something
-else in between.
+For a message that may be large there is an encoder in steps: a generator that yields after every so many entries, so
+that whoever sends a long answer can do something else in between.
 
 A value that is set in a field that the version does not have is an error, as it is in Kafka, unless the field is
 ignorable: then, and only then, it is dropped in silence.
@@ -21,8 +21,9 @@ from headrace.protocol.primitives import PACK_ROW
 from headrace.protocol.schema import STRING, UUID, Buffer, Field, Message, Primitive, RawTag, Struct
 from headrace.protocol.source import Source, place_of
 
-# Takes the message and appends its bytes, in parts, to the list; to be run to its end.
-Encoder = Callable[[Any, list[Buffer]], Generator[None, None, None]]
+# Takes the message and appends its bytes, in parts, to the list; the one in steps is to be run to its end.
+Encoder = Callable[[Any, list[Buffer]], None]
+SteppingEncoder = Callable[[Any, list[Buffer]], Generator[None, None, None]]
 
 ENTRIES_A_STEP = 128
 
@@ -30,14 +31,20 @@ _CONSTANTS = {"-1", "0", "1"}  # the marks of null and of presence, which are pa
 
 
 def compile_encoder(message: type[Message], version: int) -> Encoder:
-    made: Encoder = _EncoderSource(message, version).compile("encode")
+    made: Encoder = _EncoderSource(message, version, in_steps=False).compile("encode")
+    return made
+
+
+def compile_stepping_encoder(message: type[Message], version: int) -> SteppingEncoder:
+    made: SteppingEncoder = _EncoderSource(message, version, in_steps=True).compile("encode")
     return made
 
 
 class _EncoderSource(Source):
-    def __init__(self, message: type[Message], version: int) -> None:
+    def __init__(self, message: type[Message], version: int, *, in_steps: bool) -> None:
         title = f"{message.__name__} v{version}"
-        super().__init__(f"{title} encoder")
+        super().__init__(f"{title} encoder{' in steps' if in_steps else ''}")
+        self._in_steps = in_steps
         self._version = version
         self._flexible = message.__schema__.is_flexible(version)
         self._values: list[str] = []
@@ -51,11 +58,13 @@ class _EncoderSource(Source):
         errors = (struct_error, AttributeError, TypeError, ValueError, OverflowError, NotRepresentable)
         with self.block("def encode(message, parts):"):
             self.line("write = parts.append")
-            self.line("steps = 0")
+            if self._in_steps:
+                self.line("steps = 0")
             with self.block("try:"):
                 self._struct("message", message, "")
-                self.line("return")
-                self.line("yield")  # behind the return: a generator even without any arrays
+                if self._in_steps:
+                    self.line("return")
+                    self.line("yield")  # behind the return: a generator even without any arrays
             with self.block(f"except {self.constant('ERRORS', errors)} as error:"):
                 self.line(f"place = {self._use(place_of)}(error, {title!r}, PLACES)")
                 self.line(f"raise {self._use(primitives.not_representable)}(error, place) from None")
@@ -234,9 +243,10 @@ class _EncoderSource(Source):
             return
         item = self._name("item")
         with self.block(f"for {item} in {held}:"):
-            self.line("steps += 1")
-            with self.block(f"if not steps % {ENTRIES_A_STEP}:"):
-                self.line("yield")
+            if self._in_steps:
+                self.line("steps += 1")
+                with self.block(f"if not steps % {ENTRIES_A_STEP}:"):
+                    self.line("yield")
             if isinstance(field.type, Primitive):
                 self._encode_sized(item, field)
             else:

@@ -10,7 +10,7 @@ from struct import Struct as Layout
 from typing import NamedTuple, TypeVar
 
 from headrace.protocol.api import APIS, Api
-from headrace.protocol.codec import decode_prefix, decoder_of, encode_parts, encoder_of, needs_no_copy
+from headrace.protocol.codec import decode_prefix, decoder_of, encode_parts, needs_no_copy, stepping_encoder_of
 from headrace.protocol.decoder import Decoder
 from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
 from headrace.protocol.schema import Buffer, Message, Struct, int16, int32, nullable_string
@@ -125,7 +125,7 @@ def encoding_response_parts(
     """As `encode_response_parts`, in steps: the parts are in the list when it is through."""
     start = _response_start(type(body), version)
     encoded: list[Buffer] = []
-    for _ in encoder_of(type(body), version)(body, encoded):
+    for _ in stepping_encoder_of(type(body), version)(body, encoded):
         # Joined in each step: as objects of their own, some bytes take several times the room.
         parts += _join_small(encoded)
         encoded.clear()

@@ -167,9 +167,43 @@ def _headers(body: bytes, position: int, end: int) -> tuple[Header, ...]:
     return tuple(headers)
 
 
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
+
+
+_SHORT = tuple(_varint(value) for value in range(256))  # most lengths and deltas are among them
+_NULL = _varint(-1)
+
+
 def encode(record: Record, base_offset: int, base_timestamp: int) -> bytes:
     """One record as it stands in a batch, its length in front."""
-    inner = bytearray(1)  # attributes: none are defined for a record
+    offset, timestamp, key, value, headers = record
+    offset -= base_offset
+    timestamp -= base_timestamp
+    key_size = -1 if key is None else len(key)
+    value_size = -1 if value is None else len(value)
+    if headers or not (0 <= timestamp < 256 and 0 <= offset < 256 and key_size < 256 and value_size < 256):
+        return _encode_any(record, base_offset, base_timestamp)
+    inner = b"".join(
+        (
+            b"\0",  # attributes: none are defined for a record
+            _SHORT[timestamp],
+            _SHORT[offset],
+            _NULL if key is None else _SHORT[key_size],
+            key or b"",
+            _NULL if value is None else _SHORT[value_size],
+            value or b"",
+            b"\0",
+        )
+    )
+    size = len(inner)
+    return (_SHORT[size] if size < 256 else _varint(size)) + inner
+
+
+def _encode_any(record: Record, base_offset: int, base_timestamp: int) -> bytes:
+    inner = bytearray(1)
     write_varint(inner, record.timestamp - base_timestamp)
     write_varint(inner, record.offset - base_offset)
     _write_nullable(inner, record.key)

@@ -99,3 +99,42 @@ def test_steps_are_run_for_a_turn_at_a_time(now: list[float]) -> None:
     assert TURN_S == 2 * QUEUED_TURN_S
     assert rounds[:4] == [4, 6, 8, 10]
     assert len(rounds) <= 6  # one to find that it is through, and one in which nobody waits
+
+
+class Connection:
+    """Somebody with something to send."""
+
+    def __init__(self) -> None:
+        self.sends = 0
+
+    def send(self) -> None:
+        self.sends += 1
+
+
+def test_who_is_answered_several_times_together_sends_once_and_at_the_end() -> None:
+    _, turns = make()
+    one, other = Connection(), Connection()
+    with turns.sending_together():
+        assert turns.senders is not None
+        with turns.sending_together():
+            turns.senders[one] = None
+        turns.senders[other] = turns.senders[one] = None
+        assert not one.sends
+    assert (one.sends, other.sends) == (1, 1)
+    assert turns.senders is None
+
+
+def test_an_answer_that_fails_keeps_nobody_from_sending() -> None:
+    _, turns = make()
+    one = Connection()
+
+    def answer() -> None:
+        with turns.sending_together():
+            assert turns.senders is not None
+            turns.senders[one] = None
+            raise ValueError("a mistake of ours")
+
+    with pytest.raises(ValueError, match="ours"):
+        answer()
+    assert one.sends == 1
+    assert turns.senders is None

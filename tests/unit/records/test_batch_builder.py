@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.records import Codec, Header, InvalidRecord, Record, build_batch, crc_of, header_at, records_of
-from headrace.records.record import RawRecord, body_of, walk
+from headrace.records.record import RawRecord, _encode_any, body_of, encode, walk
 
 NULLABLE = (None, b"", b"x", b"\x00\xff" * 40)
 HEADERS = (
@@ -129,3 +129,15 @@ def test_a_header_name_that_is_no_utf_8_survives_being_written_again():
     assert b"\xff\xfename" in batch
     assert records_of(batch)[0].headers == (wild,)
     assert build_batch(records_of(batch)) == batch
+
+
+AROUND_A_BYTE = (0, 1, 63, 64, 127, 128, 200, 254, 255, 256, 300)
+
+
+@pytest.mark.parametrize("offset", [0, 255, 256])
+@pytest.mark.parametrize("timestamp", [-1, 0, 255, 256])
+def test_a_short_record_is_written_as_any_other(offset, timestamp):
+    for key, value in itertools.product((None, *AROUND_A_BYTE), repeat=2):
+        parts = (None if size is None else b"k" * size for size in (key, value))
+        record = Record(1000 + offset, 5000 + timestamp, *parts)
+        assert encode(record, 1000, 5000) == _encode_any(record, 1000, 5000)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from headrace.broker.errors import code_of
-from headrace.broker.handler import GROUP, TOPIC, Answer, Context
+from headrace.broker.handler import GROUP, TOPIC, Answer, Context, Handled
 from headrace.broker.handlers.groups import ask_group_by_group, ask_groups, ask_in_pieces
 from headrace.broker.turns import Deferred, Steps
 from headrace.errors import HeadraceError
@@ -64,8 +64,19 @@ def _pieces(topics: Sequence[OffsetCommitRequestTopic | TxnOffsetCommitRequestTo
 BY_ID_SINCE = 10
 
 
-def commit_offsets(ctx: Context, request: OffsetCommitRequest) -> Steps[Answer]:
-    """Have the coordinator store what there is to store, and add what was refused to its answer."""
+def commit_offsets(ctx: Context, request: OffsetCommitRequest) -> Handled:
+    """Have the coordinator store what there is to store: at once if it is of one topic, as of most consumers."""
+    if len(request.topics) == 1:
+        topic = request.topics[0]
+        if 0 < len(topic.partitions) <= _OFFSETS_A_STEP:
+            refused: list[OffsetCommitResponseTopic] = []
+            if not _split_known(ctx, topic, refused):
+                return OffsetCommitResponse(topics=refused)
+            return _add_refused(ask_groups(ctx, request), refused)
+    return _commit_in_steps(ctx, request)
+
+
+def _commit_in_steps(ctx: Context, request: OffsetCommitRequest) -> Steps[Answer]:
     refused: list[OffsetCommitResponseTopic] = []
     kept = []
     for topic in request.topics:
@@ -76,13 +87,17 @@ def commit_offsets(ctx: Context, request: OffsetCommitRequest) -> Steps[Answer]:
     request.topics = kept
     if not kept and (refused or ctx.refused):
         return OffsetCommitResponse(topics=refused)
-    answer = yield from store_offsets(ctx, request)
+    return _add_refused((yield from store_offsets(ctx, request)), refused)
 
-    def add_refused(response: Message | None) -> None:
+
+def _add_refused(
+    answer: Deferred[Message | None], refused: list[OffsetCommitResponseTopic]
+) -> Deferred[Message | None]:
+    def add(response: Message | None) -> None:
         if isinstance(response, OffsetCommitResponse):
             response.topics += refused
 
-    return answer.after(add_refused) if refused else answer
+    return answer.after(add) if refused else answer
 
 
 def _split_known(
@@ -91,9 +106,9 @@ def _split_known(
     """What of this topic can be stored; what cannot is added to `refused`."""
     by_id = ctx.version >= BY_ID_SINCE
     count, code = count_partitions(ctx, topic.name, topic.topic_id, by_id=by_id)
-    known = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
     unknown = [partition for partition in topic.partitions if not 0 <= partition.partition_index < count]
     if unknown:
+        topic.partitions = [partition for partition in topic.partitions if 0 <= partition.partition_index < count]
         refused.append(
             OffsetCommitResponseTopic(
                 name=topic.name,
@@ -104,8 +119,7 @@ def _split_known(
                 ],
             )
         )
-    topic.partitions = known
-    if by_id and known:
+    if by_id and topic.partitions:
         topic.name = ctx.broker.topics.by_id[topic.topic_id].name
     return topic if topic.partitions else None
 

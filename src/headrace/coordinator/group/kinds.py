@@ -28,8 +28,7 @@ class GroupListing(NamedTuple):
     protocol_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class CommitClaim:
+class CommitClaim(NamedTuple):
     """As whom a client commits offsets; the generation of a KIP-848 member is its epoch."""
 
     group_id: str

@@ -1,11 +1,14 @@
 """The records of `__consumer_offsets` to bytes and back, in Kafka's own formats."""
 
+from struct import Struct as Layout
+from struct import error as struct_error
+
 from headrace.coordinator.decision import CoordinatorRecord
 from headrace.coordinator.group import record_formats as formats
 from headrace.coordinator.group.share import group as share
 from headrace.coordinator.group.streams import formats as streams
 from headrace.coordinator.record_types import RecordType, RecordTypes
-from headrace.protocol.schema import RawTag
+from headrace.protocol.schema import ZERO_UUID, RawTag
 
 # What Kafka wrote before 0.9 kept offsets by; its key and value look like the first versions of today's.
 _LEGACY_OFFSET_COMMIT = RecordType(0, formats.OffsetCommitKey, formats.OffsetCommitValue, 0)
@@ -51,15 +54,57 @@ _VERSION_WITH_EXPIRY = 1
 _NULL_CLASSIC_METADATA = RawTag(0, b"\x00")
 
 
+_LENGTH = Layout(">h")
+_OFFSET_KEY_START = Layout(">hh")  # its type, and the length of the group's name
+_PARTITION = Layout(">i")
+_OFFSET_VALUE_START = Layout(">hqiB")  # its version, offset, leader epoch, and the length of the metadata and one more
+_OFFSET_VALUE_END = Layout(">q")
+_TOPIC_ID = b"\x01\x00\x10"  # one tagged field: its number and its size
+_MOST_METADATA = 126  # bytes whose length is one byte
+
+
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """The key and the value as they are written; the value of a tombstone is None."""
     value = record.value
-    if isinstance(value, formats.OffsetCommitValue) and value.expire_timestamp != -1:
-        return _TYPES.encode(record, _VERSION_WITH_EXPIRY)
+    if isinstance(value, formats.OffsetCommitValue):
+        if value.expire_timestamp != -1:
+            return _TYPES.encode(record, _VERSION_WITH_EXPIRY)
+        if isinstance(record.key, formats.OffsetCommitKey):
+            return _encode_offset(record.key, value) or _TYPES.encode(record)
     if isinstance(value, formats.ConsumerGroupMemberMetadataValue) and value.classic_member_metadata is None:
         value = value.replaced(unknown_tags=(_NULL_CLASSIC_METADATA, *value.unknown_tags))
         return _TYPES.encode(record._replace(value=value))
     return _TYPES.encode(record)
+
+
+def _encode_offset(key: formats.OffsetCommitKey, value: formats.OffsetCommitValue) -> tuple[bytes, bytes] | None:
+    """The same at a third of the cost, for what is written thousands of times a second; None if it is not as usual."""
+    group, topic, metadata = key.group.encode(), key.topic.encode(), value.metadata.encode()
+    if len(metadata) > _MOST_METADATA or key.unknown_tags or value.unknown_tags or value.topic_id == ZERO_UUID:
+        return None
+    try:
+        return (
+            b"".join(
+                (
+                    _OFFSET_KEY_START.pack(1, len(group)),
+                    group,
+                    _LENGTH.pack(len(topic)),
+                    topic,
+                    _PARTITION.pack(key.partition),
+                )
+            ),
+            b"".join(
+                (
+                    _OFFSET_VALUE_START.pack(4, value.offset, value.leader_epoch, len(metadata) + 1),
+                    metadata,
+                    _OFFSET_VALUE_END.pack(value.commit_timestamp),
+                    _TOPIC_ID,
+                    value.topic_id,
+                )
+            ),
+        )
+    except struct_error:
+        return None
 
 
 decode = _TYPES.decode

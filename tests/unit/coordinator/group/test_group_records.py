@@ -15,7 +15,8 @@ from headrace.coordinator.group.record_formats import (
 )
 from headrace.coordinator.group.records import RECORD_TYPES, decode, encode
 from headrace.protocol import codec
-from headrace.protocol.errors import MalformedMessage, UnsupportedVersion
+from headrace.protocol.errors import MalformedMessage, NotRepresentable, UnsupportedVersion
+from headrace.protocol.schema import ZERO_UUID, RawTag
 from tests.property.message_strategies import Values
 from tests.property.storage_model import examples
 
@@ -30,6 +31,37 @@ def test_a_record_comes_back_as_it_was(kind, data):
     record = CoordinatorRecord(key, value)
     assert decode(*encode(record)) == record
     assert decode(*encode(CoordinatorRecord(key, None))) == CoordinatorRecord(key, None)
+
+
+texts = st.text(max_size=300) | st.text("ab", min_size=120, max_size=130)
+numbers = st.integers(-(2**63), 2**63 - 1)
+
+
+@examples(200)
+@given(data=st.data())
+def test_an_offset_is_written_the_short_way_as_the_codec_writes_it(data):
+    key = OffsetCommitKey(
+        group=data.draw(texts), topic=data.draw(texts), partition=data.draw(st.integers(-(2**31), 2**31 - 1))
+    )
+    value = OffsetCommitValue(
+        offset=data.draw(numbers),
+        leader_epoch=data.draw(st.integers(-(2**31), 2**31 - 1)),
+        metadata=data.draw(texts),
+        commit_timestamp=data.draw(numbers),
+        topic_id=data.draw(st.just(ZERO_UUID) | st.binary(min_size=16, max_size=16)),
+        unknown_tags=data.draw(st.just(()) | st.just((RawTag(7, b"x"),))),
+    )
+    expected = (b"\0\1" + codec.encode(key, 0), b"\0\4" + codec.encode(value, 4))
+    assert encode(CoordinatorRecord(key, value)) == expected
+
+
+@pytest.mark.parametrize("what", ["group", "topic", "metadata"])
+def test_an_offset_that_cannot_be_written_is_refused_as_the_codec_refuses_it(what):
+    long = {what: "x" * 2**15}
+    key = OffsetCommitKey(**{"group": "g", "topic": "t", "partition": 1, **long} if what != "metadata" else {})
+    value = OffsetCommitValue(topic_id=b"1" * 16, **(long if what == "metadata" else {"metadata": ""}))
+    with pytest.raises(NotRepresentable):
+        encode(CoordinatorRecord(key, value))
 
 
 def test_an_offset_is_written_as_kafka_writes_it():

@@ -1,6 +1,6 @@
 """OffsetCommit and TxnOffsetCommit: store how far a group has read, if whoever says so is entitled to."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -139,17 +139,20 @@ def _store(
     return outcomes
 
 
-def _partitions(asked: OffsetCommitRequest | TxnOffsetCommitRequest, settings: GroupSettings) -> list[TopicPartition]:
-    """What is to be stored; Kafka does not ask who may commit a partition whose metadata is too large anyway."""
-    return [
-        TopicPartition(topic.name, partition.partition_index)
-        for topic in asked.topics
-        for partition in topic.partitions
-        if not _check_metadata(partition.committed_metadata or "", settings)
-    ]
+def _partitions(
+    asked: OffsetCommitRequest | TxnOffsetCommitRequest, settings: GroupSettings
+) -> Iterator[TopicPartition]:
+    """What is to be stored; Kafka does not ask who may commit a partition whose metadata is too large anyway.
+
+    Few ask: those whose member is in an earlier epoch.
+    """
+    for topic in asked.topics:
+        for partition in topic.partitions:
+            if not _check_metadata(partition.committed_metadata or "", settings):
+                yield TopicPartition(topic.name, partition.partition_index)
 
 
-def _check(kind: GroupKind | None, claim: CommitClaim, partitions: list[TopicPartition]) -> ErrorCode:
+def _check(kind: GroupKind | None, claim: CommitClaim, partitions: Iterable[TopicPartition]) -> ErrorCode:
     if kind is not None:
         return kind.check_commit(claim, partitions)
     if claim.generation < 0:  # an administrator, or a consumer that assigns itself: its group begins here
@@ -160,6 +163,6 @@ def _check(kind: GroupKind | None, claim: CommitClaim, partitions: list[TopicPar
 
 
 def _check_metadata(metadata: str, settings: GroupSettings) -> ErrorCode:
-    if len(metadata) > settings.offset_metadata_max_bytes:  # characters, as Kafka counts
+    if metadata and len(metadata) > settings.offset_metadata_max_bytes:  # characters, as Kafka counts
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
