@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import re2
-from crc32c import crc32c
 
 from headrace.broker.errors import BrokerError
 from headrace.broker.settings.setting import INT, LIST, InvalidSetting, Setting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.schema import Uuid
 from headrace.records import Codec
+from headrace.records.checksum import crc32c
 from headrace.telemetry.otlp import Point
 
 MAX_CLIENTS: Final = 1_000

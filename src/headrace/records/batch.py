@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from struct import Struct, error
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from headrace.records.checksum import crc32c
 from headrace.records.errors import CorruptBatch, InvalidRecord, UnsupportedFormat
 
 Buffer = bytes | bytearray | memoryview

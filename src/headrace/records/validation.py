@@ -7,8 +7,6 @@ nothing else. A batch that passes is whole, unaltered, and of the shape that the
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-from crc32c import crc32c
-
 from headrace.records.batch import (
     ATTRIBUTES_AT,
     CONTROL,
@@ -21,6 +19,7 @@ from headrace.records.batch import (
     check_shape,
     header_at,
 )
+from headrace.records.checksum import crc32c
 from headrace.records.errors import BatchTooLarge, CorruptBatch, InvalidRecord, InvalidTimestamp
 from headrace.records.record import bounded_body_of, walk
 

@@ -12,9 +12,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from headrace.model import TopicPartition
+from headrace.records.checksum import crc32c
 from headrace.storage.atomic_file import write_atomically
 from headrace.storage.errors import DamagedLog, StorageError
 from headrace.storage.filesystem import FileSystem

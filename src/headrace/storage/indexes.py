@@ -19,10 +19,9 @@ from operator import le, lt
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from headrace.model import NO_TIMESTAMP
 from headrace.records import BatchHeader, CorruptBatch
+from headrace.records.checksum import crc32c
 from headrace.storage.atomic_file import write_atomically
 from headrace.storage.checkpoint import CorruptCheckpoint, read_lines, write_lines
 from headrace.storage.config import MAX_INT

@@ -13,9 +13,8 @@ import struct
 from collections.abc import Sequence
 from struct import Struct
 
-from crc32c import crc32c
-
 from headrace.records import BatchHeader, Buffer, control_type_of
+from headrace.records.checksum import crc32c
 from headrace.storage.atomic_file import write_atomically
 from headrace.storage.filesystem import FileSystem
 from headrace.storage.indexes import AbortedTransaction

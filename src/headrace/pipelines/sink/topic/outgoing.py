@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import Refused
@@ -25,6 +24,7 @@ from headrace.pipelines.columns.encode import Outgoing, Spans, batches_of, outgo
 from headrace.pipelines.columns.walk import Longs
 from headrace.pipelines.errors import BadSchema, PipelineError
 from headrace.protocol.errors import ErrorCode
+from headrace.records.checksum import crc32c
 
 ROUND_BYTES = 4 * 1024 * 1024
 
