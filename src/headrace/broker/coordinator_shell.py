@@ -122,9 +122,9 @@ class CoordinatorShell:
 
         What follows is written to the partition of `owner`. The heavier it is, the fewer are asked for together.
         """
-        if self._is_closed or self._for_topic or not self.log.is_made:
-            return self.request(make_event)
         if not self._gathered:
+            if self._is_closed or self._for_topic or not self.log.is_made:
+                return self.request(make_event)
             self.notice_cut()
             asyncio.get_running_loop().call_soon(self._decide_gathered)
         self._next_token += 1
