@@ -16,7 +16,9 @@ def test_it_is_crc_32c():
 
 def test_records_are_loaded_without_what_looks_up_versions():
     loaded = "import sys, headrace.records; print('importlib.metadata' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout == "False\n"
+    )
 
 
 def test_the_whole_library_can_be_loaded_as_well():
