@@ -48,11 +48,12 @@ def test_workers_come_from_our_daemon_with_everything_loaded(spark):
         import sys
         from pathlib import Path
 
-        daemon = Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
-        return f"{daemon[2]} {'pandas' in sys.modules and 'pyarrow' in sys.modules and 'numba' in sys.modules}"
+        server = Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0")
+        is_loaded = "pandas" in sys.modules and "pyarrow" in sys.modules and "numba" in sys.modules
+        return f"{server[2]} {sys.modules['__main__'].__spec__.name} {is_loaded}"
 
     (row,) = spark.range(1).select(udf(look, "string")("id").alias("seen")).collect()
-    assert row["seen"] == "headrace.pipelines.spark.daemon True"
+    assert row["seen"] == "headrace.pipelines.spark.forkserver headrace.pipelines.spark.daemon True"
 
 
 def test_headrace_is_a_format_without_registering(spark, headrace_broker):

@@ -7,11 +7,14 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark")
+
+from headrace.pipelines.spark.forkserver import start_server
 
 # As a planning worker: it loads our source, leaves its last word in the buffer, and waits until Spark has hung up.
 WORKER = """
@@ -24,7 +27,19 @@ def main(infile, outfile):
 """
 
 
-def said_by_worker(folder: Path, then: str) -> str:
+@pytest.fixture(params=["started", "forked"])
+def python(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The `python` that Spark is given."""
+    if request.param == "started":
+        yield sys.executable
+        return
+    server = start_server(loops=False)
+    assert server
+    yield str(server.python)
+    server.close()
+
+
+def said_by_worker(python: str, folder: Path, then: str) -> str:
     """What a worker that ends like this prints when Spark does not wait for its last word."""
     (folder / "pyspark_planning.py").write_text(WORKER.format(then=then))
     environment = {
@@ -36,7 +51,7 @@ def said_by_worker(folder: Path, then: str) -> str:
     with (
         tempfile.TemporaryDirectory(prefix="spark") as sockets,  # the path of a socket has to be short
         subprocess.Popen(
-            [sys.executable, "-m", "pyspark.daemon", "pyspark_planning"],
+            [python, "-m", "pyspark.daemon", "pyspark_planning"],
             env=environment | {"PYTHON_WORKER_FACTORY_SOCK_DIR": sockets},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as daemon,
@@ -55,9 +70,9 @@ def said_by_worker(folder: Path, then: str) -> str:
         return daemon.stderr.read().decode()
 
 
-def test_a_last_word_that_nobody_waits_for_is_no_error(tmp_path: Path) -> None:
-    assert said_by_worker(tmp_path, "pass") == ""
+def test_a_last_word_that_nobody_waits_for_is_no_error(python: str, tmp_path: Path) -> None:
+    assert said_by_worker(python, tmp_path, "pass") == ""
 
 
-def test_what_fails_in_a_worker_is_still_told(tmp_path: Path) -> None:
-    assert "ZeroDivisionError" in said_by_worker(tmp_path, "1 / 0")
+def test_what_fails_in_a_worker_is_still_told(python: str, tmp_path: Path) -> None:
+    assert "ZeroDivisionError" in said_by_worker(python, tmp_path, "1 / 0")

@@ -2,7 +2,8 @@
 
 Spark starts such a process for the workers of tasks and forks a worker whenever one is wanted. Spark's own daemon loads
 nothing, so that every worker imports pyarrow, pandas and the rest anew; a worker forked from here finds them in memory,
-shared with all others. For each planning step of a Python data source Spark starts its own daemon, whatever is set.
+shared with all others. For each planning step of a Python data source Spark starts its own daemon, whatever is set;
+where processes are forked (`forkserver`) this one takes its place.
 
 What always holds: no thread of this process that a worker would miss. OpenBLAS would start some when numpy is loaded,
 so it is kept from it (workers are one a core and gain nothing from them); the one that jemalloc starts within pyarrow
@@ -137,7 +138,10 @@ def main() -> None:
     # What is loaded stays: a collection in a worker must not touch, and so copy, every page of it.
     gc.collect()
     gc.freeze()
-    daemon.worker = quiet(daemon.worker)  # type: ignore[assignment]  # the same but for the arguments' names
+    if kind == _TASKS:
+        daemon.worker = quiet(daemon.worker)  # type: ignore[assignment]  # the same but for the arguments' names
+    else:
+        vars(daemon)["traceback"] = _QuietTraceback
     with shelf() if kind == _TASKS else contextlib.nullcontext():
         daemon.manager()
 

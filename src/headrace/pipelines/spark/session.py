@@ -27,6 +27,7 @@ from rich.status import Status
 
 from headrace import extras
 from headrace.pipelines.errors import PipelineError
+from headrace.pipelines.spark.forkserver import ForkServer, start_server
 from headrace.pipelines.spark.internals import (
     active_context,
     fill_source_environment,
@@ -104,13 +105,12 @@ def _session(
     if running := _running(chosen, name):
         return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if local:
-        _compile_meanwhile()
-    if local and is_plain(os.environ, _home()):
-        context = _start(java, chosen, report)
-    else:
-        report(f"starting Spark on {master}")
-        context = _start_by_script(chosen)
+    with _forking() if local else nullcontext():
+        if local and is_plain(os.environ, _home()):
+            context = _start(java, chosen, report)
+        else:
+            report(f"starting Spark on {master}")
+            context = _start_by_script(chosen)
     from pyspark.sql import SparkSession
 
     hush_python()
@@ -132,10 +132,34 @@ _chosen: dict[str, dict[str, str]] = {}
 _jars_of_jvm: list[str] = []
 
 
-def _compile_meanwhile() -> None:
+_servers: list[ForkServer] = []
+
+
+@contextmanager
+def _forking() -> Iterator[None]:
+    """Have the JVM and the context that start meanwhile take their Python processes from our server.
+
+    Where the user named another Python, that one is taken.
+    """
+    if os.environ["PYSPARK_PYTHON"] != sys.executable or "PYSPARK_DRIVER_PYTHON" in os.environ:
+        yield
+        return
+    are_compiled = _compile_meanwhile()
+    if not _servers or not _servers[0].is_running:
+        _servers[:] = filter(None, [start_server(loops=are_compiled)])
+    if _servers:
+        os.environ["PYSPARK_PYTHON"] = str(_servers[0].python)
+    try:
+        yield
+    finally:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def _compile_meanwhile() -> bool:
     """The first start on a machine compiles the loops that read records; done while the JVM starts, nobody waits.
 
-    Later ones find them on disk. A file notes that they are there: to look otherwise is to load Numba, for seconds.
+    Later ones find them on disk. A file notes that they are there, and whether it is says this: to look otherwise is to
+    load Numba, for seconds.
     """
     from headrace.pipelines import columns
     from headrace.pipelines.spark.daemon import warm_loops
@@ -144,7 +168,7 @@ def _compile_meanwhile() -> None:
     facts = [sys.version, *(f"{source} {source.stat().st_mtime_ns}" for source in sources)]
     note = cache_folder() / f"loops-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}"
     if note.exists():
-        return
+        return True
 
     def compile_loops() -> None:
         warm_loops()
@@ -152,6 +176,7 @@ def _compile_meanwhile() -> None:
         note.touch()
 
     threading.Thread(target=compile_loops, name="headrace-warm", daemon=True).start()
+    return False
 
 
 def _home() -> Path:

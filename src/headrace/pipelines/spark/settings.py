@@ -24,6 +24,7 @@ _CLUSTER: Final = re.compile(r"(?:spark|k8s|yarn|local-cluster).*")
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 CONF_VARIABLE: Final = "HEADRACE_SPARK_CONF"
 DAEMON: Final = "spark.python.daemon.module"
+DAEMON_MODULE: Final = "headrace.pipelines.spark.daemon"
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 FILE_WRITER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -120,7 +121,7 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.pyspark.python": python,
         "spark.pyspark.driver.python": python,
-        DAEMON: "headrace.pipelines.spark.daemon",
+        DAEMON: DAEMON_MODULE,
         # Set for functions and not for state; where they differ, each has a daemon of its own.
         "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
         JAVA_OPTIONS: f"-Dlog4j2.configurationFile={log_file.as_uri()}",
