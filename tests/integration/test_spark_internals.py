@@ -132,6 +132,18 @@ def daemons_of(spark: SparkSession) -> set[int]:
     return found
 
 
+@needs("what MLlib registers with every session, and a schema's text read without one")
+def test_what_every_session_needs_is_initialized_while_its_context_starts(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    kind = jvm.java.lang.Class.forName("org.apache.spark.sql.SparkSessionExtensionsProvider")
+    providers = {internals.class_of(found) for found in internals.each(jvm.java.util.ServiceLoader.load(kind))}
+    assert internals.REGISTERED_ALWAYS.rpartition(".")[2] in providers
+    with internals.initializing_meanwhile(internals.find_gateway()):
+        pass
+    assert jvm.java.lang.Class.forName(f"{internals.REGISTERED_ALWAYS}$")
+    assert jvm.org.apache.spark.sql.types.StructType.fromDDL("word string").size() == 1
+
+
 @needs("queryExecution().analyzed(): its text, its JSON, its nodes and their columns' metadata")
 def test_plans(streams: Streams) -> None:
     frame = streams.both().withColumn("at", fn.col("at").alias("at", metadata={"noted": 1}))

@@ -136,6 +136,8 @@ class Cluster:
         self._connections: dict[Address, Connection] = {}
         self._brokers: Brokers | None = None
         self._topics: dict[str, Topic] = {}
+        # By kind and name the node that looks after a group or a transactional id, as `coordinators` has found it.
+        self.coordinators: dict[int, dict[str, int]] = {}
 
     def __enter__(self) -> Self:
         return self

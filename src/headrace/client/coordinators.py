@@ -1,7 +1,7 @@
 """FindCoordinator: which broker looks after a group or a transactional id, and questions put to it.
 
-The answer is kept until it proves wrong: a broker that is gone, or that says it is not the one, is forgotten, and the
-next try looks anew.
+The answer is kept until it proves wrong, for all who ask through the same `Cluster`: a broker that is gone, or that
+says it is not the one, is forgotten, and the next try looks anew.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest, 
 R = TypeVar("R")
 
 _MANY_SINCE = 4  # KIP-699
+_MOST = 1000
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
@@ -34,7 +35,7 @@ class Coordinators:
     def __init__(self, cluster: Cluster, kind: CoordinatorType = CoordinatorType.GROUP) -> None:
         self.cluster = cluster
         self._kind = kind
-        self._nodes: dict[str, int] = {}
+        self._nodes = cluster.coordinators.setdefault(kind, {})
 
     def node_of(self, name: str) -> int:
         """The node that looks after a name, whether there is such a group or not."""
@@ -59,6 +60,8 @@ class Coordinators:
 
     def _node_of(self, name: str) -> int:
         if name not in self._nodes:
+            if len(self._nodes) >= _MOST:  # of whoever has new names all the time
+                self._nodes.clear()
             self._nodes[name] = self._find(name)
         return self._nodes[name]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.client.cluster import Cluster
-from headrace.client.coordinators import Coordinators
+from headrace.client.coordinators import Coordinators, CoordinatorType
 from headrace.client.errors import Refused
 from headrace.client.groups import alter_offsets, committed_offsets
 from headrace.model import TopicPartition
@@ -48,6 +48,20 @@ def test_it_is_asked_for_once():
     first, second = talk(script, lambda it: (committed_offsets(it, "g"), committed_offsets(it, "g")))
     assert first == second == {ORDERS: (7, "m")}
     assert script.asked == [FindCoordinatorRequest, OffsetFetchRequest, OffsetFetchRequest]
+
+
+def test_all_who_ask_through_a_cluster_share_what_was_found():
+    script = Scripted({FindCoordinatorRequest: [found()], OffsetFetchRequest: [offsets(), offsets()]})
+    again = talk(script, lambda it: [committed_offsets(one, "g") for one in (it, Coordinators(it.cluster))])
+    assert again == [{ORDERS: (7, "m")}] * 2
+    assert script.asked == [FindCoordinatorRequest, OffsetFetchRequest, OffsetFetchRequest]
+
+
+def test_groups_and_transactions_are_looked_after_apart():
+    script = Scripted({FindCoordinatorRequest: [found(), found()]})
+    transactions = CoordinatorType.TRANSACTION
+    assert talk(script, lambda it: (it.node_of("g"), Coordinators(it.cluster, transactions).node_of("g"))) == (1, 1)
+    assert script.asked == [FindCoordinatorRequest, FindCoordinatorRequest]
 
 
 def test_it_is_looked_for_until_there_is_one():

@@ -5,9 +5,10 @@ in `tests/integration/test_spark_internals.py` that says what has gone.
 """
 
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,8 @@ _ENVIRONMENT_OF_SOURCES: Final = (
     "SPARK_BUFFER_SIZE",
     "SPARK_PYTHON_RUNTIME",
 )
+# What MLlib has every session register: it takes as long as the context itself, for Scala's reflection.
+REGISTERED_ALWAYS: Final = "org.apache.spark.sql.ml.InternalFunctionRegistration"
 # Loggers of PySpark's own, which write a query's mistake with a stack of both languages before it is raised.
 _TWICE_SAID: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
@@ -58,6 +61,28 @@ def start_context(chosen: Mapping[str, str], gateway: Any) -> "SparkContext":
 
     settings = SparkConf(loadDefaults=False, _jvm=gateway.jvm).setAll(list(chosen.items()))
     return SparkContext(conf=settings, gateway=gateway)
+
+
+@contextmanager
+def initializing_meanwhile(gateway: Any) -> Iterator[None]:
+    """Have what the session of a context is going to need initialized by a thread of its own, while that starts.
+
+    Only classes of SQL's, of which a context knows nothing: two threads that initialize classes which need each other
+    would wait for each other for good. The slowest is what MLlib registers with every session; where it is not
+    installed, there is nothing to wait for.
+    """
+
+    def initialize() -> None:
+        with suppress(Exception):
+            gateway.jvm.org.apache.spark.sql.types.StructType.fromDDL("word string")
+            gateway.jvm.java.lang.Class.forName(f"{REGISTERED_ALWAYS}$")
+
+    thread = threading.Thread(target=initialize, name="headrace-initialize", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def leave_out_checksum_files(spark: "SparkSession") -> None:

@@ -33,6 +33,7 @@ from headrace.pipelines.spark.internals import (
     fill_source_environment,
     find_gateway,
     hush_python,
+    initializing_meanwhile,
     leave_out_checksum_files,
     start_context,
 )
@@ -236,7 +237,8 @@ def _start(java: "Java", chosen: Mapping[str, str], report: Report) -> Any:
             "(jvm_kafka=True, or spark.jars) in the first session of the process"
         )
     report(f"starting Spark on {chosen['spark.master']}")
-    return start_context(chosen, gateway)
+    with initializing_meanwhile(gateway):
+        return start_context(chosen, gateway)
 
 
 def _start_by_script(chosen: Mapping[str, str]) -> Any:

@@ -28,6 +28,13 @@ DAEMON_MODULE: Final = "headrace.pipelines.spark.daemon"
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 FILE_WRITER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 
+# How often a method is called before the JVM's second compiler takes it: ten times as often as by default. While a
+# session starts and plans its first batches that compiler takes a core for itself, for code that hardly runs again.
+# What runs for long comes that far within seconds, and a long loop as soon as ever.
+_LATER_SECOND_COMPILER: Final = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
+)
+
 LOCAL_CHECKPOINTS: Final[Mapping[str, str]] = MappingProxyType(
     {FILE_WRITER: f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"}
 )
@@ -124,7 +131,7 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
         DAEMON: DAEMON_MODULE,
         # Set for functions and not for state; where they differ, each has a daemon of its own.
         "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",
-        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={log_file.as_uri()}",
+        JAVA_OPTIONS: f"-Dlog4j2.configurationFile={log_file.as_uri()} {_LATER_SECOND_COMPILER}",
     }
     if state_dir is not None:
         local["spark.local.dir"] = str(state_dir / "scratch")
