@@ -132,6 +132,26 @@ def daemons_of(spark: SparkSession) -> set[int]:
     return found
 
 
+@needs("LocalFileSystem over a RawLocalFileSystem in FilterFileSystem.fs, and Janino")
+def test_files_get_their_permissions_without_a_process(spark: SparkSession, tmp_path: Path) -> None:
+    internals.set_permissions_in_process(spark)
+    jvm: Any = spark._jvm
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+    before = hadoop.get("fs.permissions.umask-mode")
+    by_mode = {}
+    try:
+        for mask in ("022", "077"):
+            hadoop.set("fs.permissions.umask-mode", mask)
+            path = jvm.org.apache.hadoop.fs.Path(f"{tmp_path.as_uri()}/of {mask}")
+            files = path.getFileSystem(hadoop)  # as Spark's writer of checkpoints has it
+            files.create(path, True).close()
+            by_mode[mask] = (tmp_path / f"of {mask}").stat().st_mode & 0o777
+    finally:
+        hadoop.set("fs.permissions.umask-mode", before)
+    assert by_mode == {"022": 0o644, "077": 0o600}
+    assert files.getRaw().getClass().getName() == internals.PERMITTING_CLASS
+
+
 @needs("what MLlib registers with every session, and a schema's text read without one")
 def test_what_every_session_needs_is_initialized_while_its_context_starts(spark: SparkSession) -> None:
     jvm: Any = spark._jvm

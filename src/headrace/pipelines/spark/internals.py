@@ -29,6 +29,21 @@ _ENVIRONMENT_OF_SOURCES: Final = (
     "SPARK_BUFFER_SIZE",
     "SPARK_PYTHON_RUNTIME",
 )
+PERMITTING_CLASS: Final = "PermittingLocalFileSystem"
+_PERMITTING: Final = f"""
+import java.nio.file.Files;
+import java.nio.file.attribute.PosixFilePermissions;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.permission.FsPermission;
+
+public class {PERMITTING_CLASS} extends RawLocalFileSystem {{
+    public void setPermission(Path path, FsPermission to) throws java.io.IOException {{
+        String symbols = to.getUserAction().SYMBOL + to.getGroupAction().SYMBOL + to.getOtherAction().SYMBOL;
+        Files.setPosixFilePermissions(pathToFile(path).toPath(), PosixFilePermissions.fromString(symbols));
+    }}
+}}
+"""
 # What MLlib has every session register: it takes as long as the context itself, for Scala's reflection.
 REGISTERED_ALWAYS: Final = "org.apache.spark.sql.ml.InternalFunctionRegistration"
 # Loggers of PySpark's own, which write a query's mistake with a stack of both languages before it is raised.
@@ -93,6 +108,27 @@ def leave_out_checksum_files(spark: "SparkSession") -> None:
     context: Any = spark.sparkContext
     file_systems = context._jvm.org.apache.hadoop.fs.FileSystem
     file_systems.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)
+
+
+def set_permissions_in_process(spark: "SparkSession") -> None:
+    """Give files on the local disk their permissions without starting a process for each, in this JVM from now on.
+
+    Hadoop has `chmod` do it where its native library is missing: two processes for each file of a checkpoint or a
+    state. Its local file system does it itself here; all else it does as before.
+    """
+    context: Any = spark.sparkContext
+    jvm = context._jvm
+    local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
+    if local.getRaw().getClass().getName() == PERMITTING_CLASS:
+        return
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()  # with which Spark compiles its own
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(_PERMITTING)
+    raw = compiler.getClassLoader().loadClass(PERMITTING_CLASS).newInstance()
+    raw.initialize(local.getUri(), context._jsc.hadoopConfiguration())
+    field = jvm.java.lang.Class.forName("org.apache.hadoop.fs.FilterFileSystem").getDeclaredField("fs")
+    field.setAccessible(True)
+    field.set(local, raw)
 
 
 def fill_source_environment(spark: "SparkSession") -> None:

@@ -35,6 +35,7 @@ from headrace.pipelines.spark.internals import (
     hush_python,
     initializing_meanwhile,
     leave_out_checksum_files,
+    set_permissions_in_process,
     start_context,
 )
 from headrace.pipelines.spark.java import cache_folder, find_java
@@ -117,14 +118,15 @@ def _session(
     hush_python()
     spark = SparkSession.builder.config(conf=context.getConf()).getOrCreate()
     _chosen[spark.sparkContext.applicationId] = chosen
-    if (
+    has_our_files = (
         local
         and chosen.get(FILE_WRITER) == LOCAL_CHECKPOINTS[FILE_WRITER]
         and "spark.hadoop.fs.file.impl" not in chosen
-    ):
+    )
+    if has_our_files:
         leave_out_checksum_files(spark)
     _register_sources(spark)
-    _settle_meanwhile(spark)
+    _settle_meanwhile(spark, has_our_files=has_our_files)
     return spark
 
 
@@ -261,12 +263,17 @@ def settle_sources(spark: "SparkSession") -> None:
         fill_source_environment(spark)
 
 
-def _settle_meanwhile(spark: "SparkSession") -> None:
-    """For whoever starts queries without us; to look for the format takes a second, and is needed anyway."""
+def _settle_meanwhile(spark: "SparkSession", *, has_our_files: bool) -> None:
+    """For whoever starts queries without us; to look for the format takes a second, and is needed anyway.
+
+    And what files are written by, which nothing waits for: until then they are written as Hadoop does.
+    """
 
     def settle() -> None:
         with suppress(Exception):  # the session may be stopped by now
             settle_sources(spark)
+            if has_our_files:
+                set_permissions_in_process(spark)
 
     threading.Thread(target=settle, name="headrace-settle", daemon=True).start()
 

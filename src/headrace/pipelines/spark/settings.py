@@ -117,6 +117,8 @@ def settings_for(master: str, *, cores: int, python: str, log_file: Path, state_
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
+        # Every batch's plan is written out for its pages, which there are only for who asks for them.
+        "spark.sql.ui.explainMode": "simple",
         # A task for each core; 200, the default for clusters, costs a batch some seconds here.
         "spark.sql.shuffle.partitions": str(threads_of(master, cores)),
         # A micro-batch is small: planning it again while it runs costs more than it can save. Batch queries keep it.
