@@ -12,6 +12,7 @@ import pytest
 
 from headrace.broker.config import Address
 from headrace.broker.embedded import Broker
+from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from headrace.protocol.messages.fetch import FetchPartition, FetchResponse
 from headrace.records import Record, build_batch
@@ -87,9 +88,16 @@ def test_pipelined_answers_come_in_their_order_and_byte_for_byte(broker: Broker)
         asked = []
         for _ in range(60):
             offset = chance.randrange(BATCHES)
-            size = chance.choice([1, 100_000, 600_000, 3 * MEBIBYTE, 9 * MEBIBYTE, 40 * MEBIBYTE])
-            asked.append((wire.send(wire.fetch_request("large", offset, size), 12), offset, size))
+            size = chance.choice([0, 1, 100_000, 600_000, 3 * MEBIBYTE, 9 * MEBIBYTE, 40 * MEBIBYTE])
+            if size:
+                sent = wire.send(wire.fetch_request("large", offset, size), 12)
+            else:  # something small in between
+                sent = wire.send(ApiVersionsRequest(), 0)
+            asked.append((sent, offset, size))
         for sent, offset, size in asked:
+            if not size:
+                assert wire.receive(ApiVersionsResponse, 0)[0] == sent
+                continue
             received, answer = wire.receive(FetchResponse, 12)
             assert received == sent
             numbers = numbers_in(bytes(answer.responses[0].partitions[0].records or b""))
@@ -204,6 +212,24 @@ def test_a_topic_that_is_deleted_while_it_is_sent_is_sent_whole(broker: Broker) 
         numbers = numbers_in(bytes(answer.responses[0].partitions[0].records or b""))
         assert numbers == list(range(len(numbers)))
         assert len(numbers) >= 7
+
+
+@pytest.mark.parametrize("left", [0, 3 * MEBIBYTE, 7_500_001])
+def test_a_file_that_is_cut_while_it_is_sent_ends_its_connections_and_nothing_else(
+    broker: Broker, tmp_path: Path, left: int
+) -> None:
+    clients = [slow_client(broker.bootstrap_servers) for _ in range(6)]
+    for wire in clients:
+        wire.send(wire.fetch_request("large", 0, 9 * MEBIBYTE), 12)
+        assert wire.socket.recv(1, socket.MSG_PEEK)
+    os.truncate(tmp_path / "data" / "large-0" / f"{0:020}.log", left)
+    for wire in clients:
+        with pytest.raises(ConnectionError):
+            wire.receive(FetchResponse, 12)
+        wire.socket.close()
+    with Wire(broker.bootstrap_servers) as other:
+        answer = other.ask(other.fetch_request("large", 8, 9 * MEBIBYTE), FetchResponse, 12)
+        assert numbers_in(bytes(answer.responses[0].partitions[0].records or b""))[0] == 8
 
 
 def test_a_broker_ends_while_it_sends(broker: Broker) -> None:

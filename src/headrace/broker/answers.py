@@ -245,13 +245,13 @@ class AnsweringConnection:
                 try:
                     sent = self._socket.sendmsg(parts)
                 except (BlockingIOError, InterruptedError):
-                    channel.sent(parts, 0)
+                    channel.take_back(0)
                     self._wait_to_write()
                     return
                 except OSError:
                     self.close()
                     return
-                channel.sent(parts, sent)
+                channel.take_back(sent)
                 now_s = monotonic()
                 if self._is_writing:  # one that takes its answers slowly is not idle
                     self.last_active = now_s

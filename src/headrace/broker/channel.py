@@ -40,7 +40,8 @@ _MAPPED_STEP_BYTES = 256 * 1024  # so much of a large frame is held and read at 
 _UNMAPPED_STEP_BYTES = 1024 * 1024
 MAX_PARTS = 64  # in one call of sendmsg
 MAX_GATHERED_BYTES = 1024 * 1024 + 64 * 1024  # a window of a file, and what is around it: half a turn's work
-LENT_FROM_BYTES = 512 * 1024  # less is sent before a thread has begun
+LENT_FROM_BYTES = 2 * 1024 * 1024  # less, as what a consumer fetches by default, costs less to send than to lend
+LENT_AT_LEAST_BYTES = 512 * 1024
 _LENT_IN_MEMORY_BYTES = 64 * 1024  # that are read or ours: what is lent is mapped for the most part
 
 _MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -88,10 +89,6 @@ def _behind(part: Part, count: int) -> Part:
     return memoryview(part)[count:]
 
 
-def _until(part: Part, count: int) -> Part:
-    return FileSlice(part.file, part.position, count) if isinstance(part, FileSlice) else part
-
-
 def _unmapping(mapped: mmap.mmap) -> Steps[None]:
     """Give back the memory of a large frame: 100 MB at once take the system ten milliseconds."""
     try:
@@ -121,7 +118,7 @@ class Channel:
         self._end = 0  # … to here, in our own buffer if there is one, else in the shared one
         self._slots: deque[Slot] = deque()
         self._out: deque[Part] = deque()
-        self._lent: list[Part] = []  # what a thread sends, before all that is to go out
+        self._lent: list[Part] = []  # what is being sent, before all that is to go out
         self.unsent_bytes = 0  # of answers that are there, whether it is their turn or not
         self._frame_bytes = 0  # of the frame that was taken last
         self._under_way_bytes = 0  # of the frames whose answers are not there yet
@@ -321,24 +318,32 @@ class Channel:
     def gather(self, view_of: Callable[[FileSlice], memoryview], max_parts: int = MAX_PARTS) -> list[Sendable]:
         """What one system call is to send: as many parts as it takes, up to the beginning of a large slice.
 
-        They are to be given back with `sent`.
+        They are to be given back with `take_back`.
         """
         out = self._out
         parts: list[Sendable] = []
         size = 0
         while out and len(parts) < max_parts and size < MAX_GATHERED_BYTES:
-            part = out.popleft()
-            if not isinstance(part, FileSlice):
-                size += len(part)
-                parts.append(part)
-                continue
-            size += part.size
-            view = view_of(part)
+            part = out[0]
+            size += len(part)
+            view = self._hand_out(part, view_of)
             parts.append(view)
-            if len(view) < part.size:
-                out.appendleft(_behind(part, len(view)))
+            if len(view) < len(part):
                 break
         return parts
+
+    def _hand_out(self, part: Part, view_of: Callable[[FileSlice], memoryview]) -> Sendable:
+        """The bytes of the first part, or the first of them; the rest stays first."""
+        self._out.popleft()
+        if not isinstance(part, FileSlice):
+            self._lent.append(part)
+            return part
+        view = view_of(part)
+        if len(view) < part.size:
+            self._out.appendleft(_behind(part, len(view)))
+        # What is not sent is mapped again: each mapping takes a descriptor, and who reads slowly would keep it.
+        self._lent.append(FileSlice(part.file, part.position, len(view)) if isinstance(view.obj, mmap.mmap) else view)
+        return view
 
     def hold_unsent(self) -> None:
         """Count what waits to be sent as held: the socket takes no more, or has taken all."""
@@ -361,36 +366,26 @@ class Channel:
                 break
             size += len(part)
             count += 1
-        if size < LENT_FROM_BYTES:
+        if size < LENT_AT_LEAST_BYTES:
             return []
         views: list[memoryview] = []
         for _ in range(count):
-            part = out.popleft()
-            view = view_of(part) if isinstance(part, FileSlice) else memoryview(part)
-            views.append(view)
-            if len(view) < len(part):
-                out.appendleft(_behind(part, len(view)))
-            self._lent.append(_until(part, len(view)))
-            if len(view) < len(part):
+            part = out[0]
+            views.append(memoryview(self._hand_out(part, view_of)))
+            if len(views[-1]) < len(part):
                 break
         return views
 
     def take_back(self, count: int) -> bool:
-        """A thread has sent so many bytes of what was lent; whether that is all of it."""
+        """So many bytes of what was gathered or lent were sent, and the rest is not under way; whether that is all."""
         lent, self._lent = self._lent, []
-        before = len(self._out)
-        self.sent(lent, count)
-        return len(self._out) == before
-
-    def sent(self, parts: Sequence[Part], count: int) -> None:
-        """The socket took so many bytes of what was gathered; the rest goes back to the front."""
         self.unsent_bytes -= count
-        for index, part in enumerate(parts):
+        for index, part in enumerate(lent):
             if count < len(part):
-                # What is mapped stays mapped until it is sent: mapping it again would cost more than sending it.
-                self._out.extendleft(reversed([_behind(part, count), *parts[index + 1 :]]))
-                return
+                self._out.extendleft(reversed([_behind(part, count), *lent[index + 1 :]]))
+                return False
             count -= len(part)
+        return True
 
     # --- the end
 

@@ -2,8 +2,8 @@
 
 The bytes of a slice of a log file are handed to the kernel and never looked at. A small slice is read; a large one is
 mapped, so that sending it copies once, from the page cache to the socket, in one call with the rest of the answer
-(`docs/decisions/0004-raw-sockets.md` has the figures). A mapping is dropped as soon as it is sent: kept ones would
-count as memory of ours.
+(`docs/decisions/0004-raw-sockets.md` has the figures). A mapping is dropped as soon as a call has sent what it
+could of it: kept ones would count as memory of ours, and take descriptors.
 
 A file that is cut while a slice of it waits to be sent cannot give what the slice promised: that is an error, never
 fewer bytes, which whoever sends would ask for again and again. And nothing here may touch what is mapped: if the file
@@ -25,15 +25,15 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 def view_of(part: FileSlice) -> memoryview:
     """The first bytes of a slice: all of a small one, at most `WINDOW` of a large one; an `OSError` if it was cut."""
-    return _view(part, WINDOW, READ_UP_TO, mmap.MAP_POPULATE)
+    return _view(part, WINDOW, READ_UP_TO)
 
 
 def view_for_thread(part: FileSlice) -> memoryview:
-    """As `view_of`, but much more, of which each page is looked up only when it is sent, in the thread that does."""
-    return _view(part, LENT_WINDOW, READ_FOR_THREAD_UP_TO, 0)
+    """As `view_of`, but much more."""
+    return _view(part, LENT_WINDOW, READ_FOR_THREAD_UP_TO)
 
 
-def _view(part: FileSlice, most: int, read_up_to: int, flags: int) -> memoryview:
+def _view(part: FileSlice, most: int, read_up_to: int) -> memoryview:
     size = min(part.size, most)
     descriptor = part.file.fileno()
     if size <= read_up_to or descriptor < 0:
@@ -43,7 +43,7 @@ def _view(part: FileSlice, most: int, read_up_to: int, flags: int) -> memoryview
         mapped = mmap.mmap(
             descriptor,
             before + size,
-            flags=mmap.MAP_SHARED | flags,
+            flags=mmap.MAP_SHARED,  # pages are looked up when they are sent: all of them before costs twice as much
             prot=mmap.PROT_READ,
             offset=part.position - before,
         )
@@ -52,9 +52,8 @@ def _view(part: FileSlice, most: int, read_up_to: int, flags: int) -> memoryview
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        return read_slice(
-            part, min(size, WINDOW)
-        )  # Python takes a descriptor for each mapping, and there may be none left
+        # Python takes a descriptor for each mapping, and there may be none left.
+        return read_slice(part, min(size, WINDOW))
     return memoryview(mapped)[before:]
 
 

@@ -4,6 +4,7 @@ import random
 import struct
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +20,11 @@ from headrace.broker.channel import (
     Channel,
     Slot,
 )
-from headrace.broker.file_views import view_for_thread, view_of
+from headrace.broker.file_views import WINDOW, view_for_thread, view_of
 from headrace.broker.load import FLOOR_BYTES, Load, Share
 from headrace.broker.turns import Deferred, Steps
 from headrace.protocol.errors import FrameTooLarge, MalformedMessage
+from headrace.storage.filesystem import File, OsFileSystem
 from headrace.storage.segment import FileSlice
 from headrace.testing import MemoryFileSystem
 
@@ -80,7 +82,7 @@ def drain(channel: Channel, at_most: int = 1 << 30) -> bytes:
     while channel.has_unsent and at_most:
         parts = channel.gather(view_of)
         joined = b"".join(parts)[:at_most]
-        channel.sent(parts, len(joined))
+        channel.take_back(len(joined))
         at_most -= len(joined)
         out += joined
     return bytes(out)
@@ -360,12 +362,18 @@ def test_whoever_works_on_an_answer_is_told_that_the_client_left() -> None:
 # --- what is lent
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_what_is_lent_and_taken_back_in_part_goes_out_in_its_order(seed: int) -> None:
-    chance = random.Random(seed)
-    file = MemoryFileSystem().open("a.log", create=True)
-    data = chance.randbytes(20 * 1024 * 1024)
+@pytest.fixture(scope="module")
+def large_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[File, bytes]:
+    data = random.Random(1).randbytes(20 * 1024 * 1024)
+    file = OsFileSystem().open(str(tmp_path_factory.mktemp("log") / "a.log"), create=True)
     file.write_at([data], 0)
+    return file, data
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_lent_and_taken_back_in_part_goes_out_in_its_order(seed: int, large_file: tuple[File, bytes]) -> None:
+    chance = random.Random(seed)
+    file, data = large_file
     channel = channel_on(bytearray(1000), LIMIT)
     expected, out, lent = bytearray(), bytearray(), 0
     for number in range(60):
@@ -393,8 +401,23 @@ def test_what_is_lent_and_taken_back_in_part_goes_out_in_its_order(seed: int) ->
     assert channel.unsent_bytes == 0
 
 
-def test_little_and_what_is_ours_is_not_lent() -> None:
-    file = MemoryFileSystem().open("a.log", create=True)
+def test_what_was_not_sent_is_not_kept_mapped(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    file = OsFileSystem().open(str(path), create=True)
+    data = random.Random(1).randbytes(WINDOW)
+    file.write_at([data], 0)
+    channel = channel_on(bytearray(1000), LIMIT)
+    channel.fill(channel.open_slot(), [b"head", FileSlice(file, 0, len(data))], 1.0)
+    parts = channel.gather(view_of)
+    assert str(path) in Path("/proc/self/maps").read_text()
+    channel.take_back(1000)
+    del parts
+    assert str(path) not in Path("/proc/self/maps").read_text()
+    assert drain(channel) == data[996:]
+
+
+def test_little_and_what_is_ours_is_not_lent(tmp_path: Path) -> None:
+    file = OsFileSystem().open(str(tmp_path / "a.log"), create=True)
     file.write_at([bytes(LENT_FROM_BYTES)], 0)
     channel = channel_on(bytearray(1000), LIMIT)
     channel.fill(channel.open_slot(), [FileSlice(file, 0, LENT_FROM_BYTES - 1)], 1.0)
