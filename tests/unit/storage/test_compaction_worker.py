@@ -20,13 +20,13 @@ CONFIG = LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=8 * 1024
 CLOCK = FakeClock(EPOCH_MS)
 
 
-def _fill(log, value_bytes):
+def _fill(log, value_bytes, records_a_turn=50):
     for turn in range(40):
         records = [
             Record(
                 n, EPOCH_MS + turn, b"key-%d" % (n * (turn + 1) % 97), None if n == 13 else bytes([turn]) * value_bytes
             )
-            for n in range(50)
+            for n in range(records_a_turn)
         ]
         append(log, records)
     for kind in ControlType:
@@ -49,9 +49,10 @@ def jobs(monkeypatch):
     return started
 
 
-def test_a_large_job_runs_in_a_process_of_its_own_with_the_same_result(tmp_path, jobs):
+@pytest.mark.parametrize(("value_bytes", "records_a_turn"), [(9000, 50), (140, job.COMPILED_FROM_RECORDS // 40)])
+def test_a_large_job_runs_in_a_process_of_its_own_with_the_same_result(tmp_path, jobs, value_bytes, records_a_turn):
     with LogDirectory.open(str(tmp_path / "one"), clock=CLOCK) as directory:
-        _fill(directory.create(CUSTOMERS, CONFIG), 9000)
+        _fill(directory.create(CUSTOMERS, CONFIG), value_bytes, records_a_turn)
     shutil.copytree(tmp_path / "one", tmp_path / "other")
 
     outcomes, contents = [], []
@@ -70,7 +71,7 @@ def test_a_large_job_runs_in_a_process_of_its_own_with_the_same_result(tmp_path,
         contents.append(
             {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".log", ".index", ".txnindex")}
         )
-    assert len(jobs) == 1
+    assert [job._record_count(each) >= job.COMPILED_FROM_RECORDS for each in jobs] == [records_a_turn > 50]
     assert outcomes[0] == outcomes[1]
     assert contents[0] == contents[1]
 
@@ -118,9 +119,25 @@ def test_a_job_and_its_result_survive_json():
     ).groups[0].aborted == ((1, 2, 3, 4),)
 
 
+def _job_of(segments, *, dirty_offset, end):
+    return job.CleaningJob(
+        directory=".", segments=segments, dirty_offset=dirty_offset, uncleanable_offset=end, segment_bytes=1,
+        delete_retention_ms=0, now_ms=0, max_keys=10, aborted=(), producers={},
+    )  # fmt: skip
+
+
 def test_the_compiled_map_is_used_where_it_works_and_the_dictionary_elsewhere(monkeypatch):
-    assert type(job._best_map(10)).__name__ == "OffsetTable"
+    many = _job_of(((0, 10_000_000),), dirty_offset=0, end=job.COMPILED_FROM_RECORDS)
+    assert type(job._best_map(many)).__name__ == "OffsetTable"
     monkeypatch.setattr("headrace.storage.compaction.columnar.select_records", None)
-    assert type(job._best_map(10)).__name__ == "OffsetMap"
+    assert type(job._best_map(many)).__name__ == "OffsetMap"
     monkeypatch.setitem(sys.modules, "headrace.storage.compaction.columnar", None)
-    assert type(job._best_map(10)).__name__ == "OffsetMap"
+    assert type(job._best_map(many)).__name__ == "OffsetMap"
+
+
+def test_few_records_are_not_worth_what_is_compiled():
+    assert type(job._best_map(_job_of(((0, 200_000_000),), dirty_offset=0, end=100_000))).__name__ == "OffsetMap"
+    # Offsets of what was cleaned say nothing of how many records are left there; bytes do.
+    sparse = ((0, 50_000_000), (900_000_000, 50_000_000))
+    assert job._record_count(_job_of(sparse, dirty_offset=900_000_000, end=900_050_000)) == 100_000
+    assert job._record_count(_job_of(sparse, dirty_offset=900_050_000, end=900_050_000)) == 0

@@ -171,6 +171,7 @@ class Output:
 # Walking records is work for the processor, and in the broker's process every moment of it would be taken from the
 # threads that append and read. A small job is not worth a process and is done in place.
 
+COMPILED_FROM_RECORDS = 120_000  # as many are walked in the time that it takes to import Numba
 _CHILD = "from headrace.storage.compaction.job import work_as_child; work_as_child()"
 
 
@@ -219,17 +220,26 @@ def work_as_child() -> None:
     os.nice(5)  # whoever waits for an answer from the broker comes first
     os.fchdir(int(sys.argv[1]))
     job = _decode_job(json.load(sys.stdin))
-    result = run(job, OsFileSystem(), _best_map(job.max_keys))
+    result = run(job, OsFileSystem(), _best_map(job))
     json.dump(dataclasses.asdict(result), sys.stdout)
 
 
-def _best_map(max_keys: int) -> LatestOffsets:
-    """The compiled one where its packages are installed and work; the broker itself needs none of them."""
+def _best_map(job: CleaningJob) -> LatestOffsets:
+    """The compiled one for many records, where its packages are installed and work; the broker itself needs none."""
+    if _record_count(job) < COMPILED_FROM_RECORDS:
+        return OffsetMap(job.max_keys)
     try:
         from headrace.storage.compaction.columnar import OffsetTable
 
-        table = OffsetTable(max_keys, os.urandom(16))
+        table = OffsetTable(job.max_keys, os.urandom(16))
         table.try_out()
     except Exception:  # noqa: BLE001 - a log that is not compacted fills a disk: whatever is wrong, the other one works
-        return OffsetMap(max_keys)
+        return OffsetMap(job.max_keys)
     return table
+
+
+def _record_count(job: CleaningJob) -> int:
+    """How many records there are, about: what was cleaned before is taken to be as large as what was not."""
+    ends = [base for base, _ in job.segments[1:]] + [job.uncleanable_offset]
+    dirty_bytes = sum(size for (_, size), end in zip(job.segments, ends, strict=True) if end > job.dirty_offset)
+    return (job.uncleanable_offset - job.dirty_offset) * sum(size for _, size in job.segments) // max(dirty_bytes, 1)
