@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.records import Record, build_batch, header_at
 from headrace.records.errors import CorruptBatch
-from headrace.records.record import body_of
+from headrace.records.record import body_of, decode, encode
 from headrace.storage.compaction.columnar import OffsetTable, hash_key
 from headrace.storage.compaction.retained import OffsetMap
 from tests.property.storage_model import examples
@@ -48,9 +48,49 @@ def test_what_remains_is_what_the_dictionary_keeps(drawn, latest_offset, drops_t
             offsets.note(header, body)
         offsets.latest_offset = latest_offset
     assert (len(table), table.is_full) == (len(plain), plain.is_full)
+    _assert_same(built, plain, table, drops_tombstones)
+
+
+def _assert_same(built, plain, table, drops_tombstones):
     for header, body in built:
         expected = plain.select(header, body, drops_tombstones=drops_tombstones)
         assert table.select(header, body, drops_tombstones=drops_tombstones) == expected
+        assert not (table.supersedes(header) and expected.kept)
+
+
+@given(batches, st.sets(st.integers(0, 5)), st.integers(0, 6), st.booleans())
+@examples(200)
+def test_batches_that_were_not_noted_are_judged_by_their_keys(drawn, unnoted, noted_later, drops_tombstones):
+    built = _built(drawn)
+    plain, table = OffsetMap(10), OffsetTable(10, SECRET)
+    for offsets in (plain, table):
+        for number, (header, body) in enumerate(built):
+            if number not in unnoted and number < noted_later:
+                offsets.note(header, body)
+        offsets.latest_offset = built[-1][0].last_offset
+    _assert_same(built, plain, table, drops_tombstones)
+    for offsets in (plain, table):  # more of them, after some were judged
+        for header, body in built[noted_later:]:
+            offsets.note(header, body)
+    _assert_same(built, plain, table, drops_tombstones)
+
+
+@given(batches, st.data())
+@examples(200)
+def test_offsets_in_no_order_are_judged_as_the_dictionary_does(drawn, data):
+    built = []
+    for header, body in _built(drawn):
+        records = list(decode(header, body))
+        moved = data.draw(st.permutations(records))
+        base = data.draw(st.sampled_from([header.base_offset, 0, header.base_offset + 50]))
+        body = b"".join(encode(record, base, header.base_timestamp) for record in moved)
+        built.append((header._replace(base_offset=base), body))
+    plain, table = OffsetMap(10), OffsetTable(10, SECRET)
+    for offsets in (plain, table):
+        for header, body in built:
+            offsets.note(header, body)
+        offsets.latest_offset = data.draw(st.integers(0, 4000)) if offsets is plain else plain.latest_offset
+    _assert_same(built, plain, table, drops_tombstones=False)
 
 
 @given(batches, st.data())
@@ -60,6 +100,22 @@ def test_a_broken_body_is_refused_by_both(drawn, data):
     at = data.draw(st.integers(0, len(body) - 1))
     broken = data.draw(st.sampled_from([body[:at], body + b"\0", body[:at] + b"\xff" * 11 + body[at:]]))
     assert _outcomes(OffsetTable(10, SECRET), header, broken) == _outcomes(OffsetMap(10), header, broken)
+
+
+@pytest.mark.parametrize("most", [8, 3000, 8000, 1 << 28])
+def test_what_is_marked_is_bounded_and_what_is_not_is_looked_up(monkeypatch, most):
+    monkeypatch.setattr("headrace.storage.compaction.columnar._MOST_MARKS", most)
+    built = _built([[(b"key %d" % (n * turn % 41), b"v", 0, 7) for n in range(50)] for turn in range(1, 31)])
+    plain, table = OffsetMap(100), OffsetTable(100, SECRET)
+    for offsets in (plain, table):
+        for header, body in built:
+            offsets.note(header, body)
+        offsets.latest_offset = built[-1][0].last_offset
+    _assert_same(built, plain, table, drops_tombstones=False)
+    known = [table.supersedes(header) for header, _ in built]
+    kept = [plain.select(header, body, drops_tombstones=False).kept for header, body in built]
+    assert known == [header.last_offset < most and not count for (header, _), count in zip(built, kept, strict=True)]
+    assert sum(known) >= (most > 8)
 
 
 def test_a_count_that_no_body_could_hold_takes_no_room():

@@ -10,6 +10,8 @@ from headrace.model import TopicPartition
 from headrace.records import ControlType, Record, build_batch, build_marker
 from headrace.storage.compaction import job
 from headrace.storage.compaction.cleaner import clean
+from headrace.storage.compaction.columnar import OffsetTable
+from headrace.storage.compaction.retained import OffsetMap
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.storage.errors import StorageError
@@ -122,6 +124,31 @@ def test_many_small_passes_come_to_what_one_large_pass_does(payload, max_keys):
         subject.crash()
         assert _latest(read_committed(subject.log)) == _without_tombstones(latest)
         assert producer_facts(subject.log) == producers
+
+
+def _with_both_maps(work, filesystem):
+    """Do a job with the compiled map of offsets and with the dictionary: same result, same files."""
+    outcomes = []
+    for offsets in (OffsetTable(work.max_keys, bytes(16)), OffsetMap(work.max_keys)):
+        result = job.run(work, filesystem, offsets)
+        paths = [f"{FOLDER}/{name}" for name in filesystem.list(FOLDER) if name.endswith(".cleaned")]
+        outcomes.append((result, [(path, filesystem.read(path)) for path in paths]))
+    assert outcomes[0] == outcomes[1]
+    return result
+
+
+@examples(60)
+@given(payload=writes, max_keys=st.integers(1, 4))
+def test_passes_with_the_compiled_map_write_the_same_files(payload, max_keys):
+    subject = _Subject(payload)
+    latest = _latest(read_committed(subject.log))
+    checkpoint = 0
+    while checkpoint < subject.log.end_offset:
+        checkpoint = subject.clean(checkpoint, max_keys=max_keys, runner=_with_both_maps).end_offset
+    for _ in range(3):
+        subject.clock.advance(1001)
+        subject.clean(runner=_with_both_maps)
+    assert _latest(read_committed(subject.log)) == _without_tombstones(latest)
 
 
 @examples(60)

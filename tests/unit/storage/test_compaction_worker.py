@@ -49,7 +49,7 @@ def jobs(monkeypatch):
     return started
 
 
-@pytest.mark.parametrize(("value_bytes", "records_a_turn"), [(9000, 50), (140, job.COMPILED_FROM_RECORDS // 40)])
+@pytest.mark.parametrize(("value_bytes", "records_a_turn"), [(9000, 50), (180, job.COMPILED_FROM_RECORDS // 40)])
 def test_a_large_job_runs_in_a_process_of_its_own_with_the_same_result(tmp_path, jobs, value_bytes, records_a_turn):
     with LogDirectory.open(str(tmp_path / "one"), clock=CLOCK) as directory:
         _fill(directory.create(CUSTOMERS, CONFIG), value_bytes, records_a_turn)
@@ -136,7 +136,7 @@ def test_the_compiled_map_is_used_where_it_works_and_the_dictionary_elsewhere(mo
 
 
 def test_few_records_are_not_worth_what_is_compiled():
-    assert type(job._best_map(_job_of(((0, 200_000_000),), dirty_offset=0, end=100_000))).__name__ == "OffsetMap"
+    assert type(job._best_map(_job_of(((0, 200_000_000),), dirty_offset=0, end=99_999))).__name__ == "OffsetMap"
     # Offsets of what was cleaned say nothing of how many records are left there; bytes do.
     sparse = ((0, 50_000_000), (900_000_000, 50_000_000))
     assert job._record_count(_job_of(sparse, dirty_offset=900_000_000, end=900_050_000)) == 100_000

@@ -4,8 +4,12 @@ A key stands in the table as a hash of 128 bits (SipHash-1-3), made with a secre
 keys that are taken for one, and by chance it does not happen (one pair in 10²⁶ passes over a million keys). Three
 numbers a key are a quarter of what a dictionary takes.
 
+Of the offsets that were noted, the latest of each key are marked, a bit for each: what remains of a batch that was
+noted is then a look at the bits, without its keys, and often nothing does.
+
 What always holds: for every batch the outcome is that of `OffsetMap`, which also says what is wrong with a body that
-the loops cannot walk.
+the loops cannot walk. A batch that was not noted itself is never judged by marks, and with offsets that do not grow
+from record to record there are none.
 """
 
 import numpy as np
@@ -21,7 +25,9 @@ Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
 _FEWEST_SLOTS = 1 << 14
+_MOST_MARKS = 1 << 28  # bits, of 32 MiB
 _BROKEN = -1
+_NO_MARKS = np.empty(0, np.uint8)
 _FREE = np.uint64(0)
 _INIT_0, _INIT_1 = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)
 _INIT_2, _INIT_3 = np.uint64(0x6C7967656E657261), np.uint64(0x7465646279746573)
@@ -37,6 +43,11 @@ class OffsetTable:
         self._table = np.zeros((_FEWEST_SLOTS, 3), np.uint64)
         self._count = 0
         self._out = np.empty(1 << 16, np.uint8)
+        self._first = self._last = -1  # offsets that were noted
+        self._bases = np.zeros(1 << 10, np.uint8)  # which of them, from the first on, are the first of a batch
+        self._grows = True  # whether each offset that was noted is behind the one before
+        self._marks = _NO_MARKS  # of the latest offset of each key, from the first on
+        self._marked_to = -1
         self.latest_offset = -1
 
     def __len__(self) -> int:
@@ -47,8 +58,10 @@ class OffsetTable:
         nothing = np.empty(0, np.uint8)
         nothing.flags.writeable = False
         move_entries(self._table, self._table[:0])
-        note_keys(nothing, 0, 0, self._secret, self._table)
-        select_records(nothing, 0, 0, -1, False, self._secret, self._table, self._out)
+        note_keys(nothing, 0, 0, 0, self._secret, self._table)
+        mark_latest(self._table, 0, _NO_MARKS)
+        is_marked(_NO_MARKS, 0, 0)
+        select_records(nothing, 0, 0, -1, False, self._secret, self._table, 0, _NO_MARKS, self._out)
 
     @property
     def is_full(self) -> bool:
@@ -65,10 +78,49 @@ class OffsetTable:
             move_entries(self._table, larger)
             self._table = larger
         arena = np.frombuffer(body, np.uint8)
-        added = note_keys(arena, header.record_count, header.base_offset, self._secret, self._table)
+        last_delta = header.last_offset - header.base_offset
+        added, grows = note_keys(
+            arena, header.record_count, header.base_offset, last_delta, self._secret, self._table
+        )  # fmt: skip
         if added < 0:
+            self._grows = False
             _explain(header, body)
         self._count += added
+        self._grows = self._grows and grows and header.base_offset > self._last
+        if self._first < 0:
+            self._first = header.base_offset
+        self._last = header.last_offset
+        self._marked_to = -1
+        at = header.base_offset - self._first
+        if 0 <= at < _MOST_MARKS:
+            if at // 8 >= len(self._bases):
+                more = np.zeros(max(at // 8 + 1 - len(self._bases), len(self._bases)), np.uint8)
+                self._bases = np.concatenate((self._bases, more))
+            self._bases[at // 8] |= 1 << at % 8
+
+    def _mark(self) -> None:
+        """Mark the latest offset of each key, once all are noted."""
+        self._marked_to = self.latest_offset
+        size = min(min(self._last, self.latest_offset) + 1 - self._first, _MOST_MARKS)
+        self._marks = _NO_MARKS
+        if self._first >= 0 and self._grows and size > 0:
+            self._marks = np.zeros((size + 7) // 8, np.uint8)
+            mark_latest(self._table, self._first, self._marks)
+
+    def _judges(self, header: BatchHeader) -> bool:
+        """Whether the marks say what remains of a batch."""
+        if self._marked_to != self.latest_offset or self._marked_to < 0:
+            self._mark()
+        at = header.base_offset - self._first
+        if at < 0 or header.last_offset > self.latest_offset:
+            return False
+        is_marked_whole = header.last_offset - self._first < self._marks.size * 8
+        return is_marked_whole and bool(self._bases[at // 8] >> at % 8 & 1)
+
+    def supersedes(self, header: BatchHeader) -> bool:
+        if not self._judges(header):
+            return False
+        return not is_marked(self._marks, header.base_offset - self._first, header.last_offset - self._first)
 
     def select(self, header: BatchHeader, body: bytes, *, drops_tombstones: bool) -> Selected:
         if len(self._out) < len(body):
@@ -76,7 +128,7 @@ class OffsetTable:
         arena = np.frombuffer(body, np.uint8)
         count, size, latest_delta, has_tombstone = select_records(
             arena, header.record_count, header.base_offset, self.latest_offset, drops_tombstones, self._secret,
-            self._table, self._out,
+            self._table, self._first, self._marks if self._judges(header) else _NO_MARKS, self._out,
         )  # fmt: skip
         if count < 0:
             _explain(header, body)
@@ -228,13 +280,20 @@ def move_entries(table: Words, larger: Words) -> None:
 
 
 @compiled
-def note_keys(arena: Bytes, count: int, base_offset: int, secret: Words, table: Words) -> int:
-    """Note the offsets of a batch's keys; how many keys are new, or -1 if the body is broken."""
-    position, limit, added = 0, arena.shape[0], 0
+def note_keys(
+    arena: Bytes, count: int, base_offset: int, last_delta: int, secret: Words, table: Words
+) -> tuple[int, bool]:
+    """Note the offsets of a batch's keys; how many keys are new, or -1 if the body is broken.
+
+    And whether each offset is behind the one before, and none behind the last that the header names.
+    """
+    position, limit, added, before, grows = 0, arena.shape[0], 0, -1, True
     for _ in range(count):
         position, _, offset_delta, key_at, key_size, _ = record_at(arena, position, limit)
         if position < 0:
-            return _BROKEN
+            return _BROKEN, False
+        grows = grows and offset_delta > before
+        before = offset_delta
         if key_size >= 0:
             first, second = hash_key(arena, key_at, key_size, secret)
             slot = slot_of(first, second, table)
@@ -243,15 +302,38 @@ def note_keys(arena: Bytes, count: int, base_offset: int, secret: Words, table: 
                 table[slot, 1] = second
                 added += 1
             table[slot, 2] = np.uint64(base_offset + offset_delta + 1)
-    return added if position == limit else _BROKEN
+    if position != limit:
+        return _BROKEN, False
+    return added, grows and before <= last_delta
+
+
+@compiled
+def mark_latest(table: Words, first_offset: int, marks: Bytes) -> None:
+    """Set the bit of each offset in the table that has one."""
+    most = marks.shape[0] * 8
+    for index in range(table.shape[0]):
+        if table[index, 2] != _FREE:
+            at = np.int64(table[index, 2]) - 1 - first_offset
+            if 0 <= at < most:
+                marks[at >> 3] |= np.uint8(1 << (at & 7))
+
+
+@compiled
+def is_marked(marks: Bytes, start: int, end: int) -> bool:
+    """Whether any of these bits is set, the last one included."""
+    for at in range(start, min(end + 1, marks.shape[0] * 8)):
+        if marks[at >> 3] >> np.uint8(at & 7) & np.uint8(1):
+            return True
+    return False
 
 
 @compiled
 def select_records(
     arena: Bytes, count: int, base_offset: int, latest_offset: int, drops_tombstones: bool, secret: Words,
-    table: Words, out: Bytes,
+    table: Words, first_marked: int, marks: Bytes, out: Bytes,
 ) -> tuple[int, int, int, bool]:  # fmt: skip
     """Copy what remains; how many records (-1 if the body is broken) of how many bytes, and what `Selected` says."""
+    most = marks.shape[0] * 8
     position, limit, kept, size, latest, has_tombstone = 0, arena.shape[0], 0, 0, 0, False
     for _ in range(count):
         start = position
@@ -262,9 +344,14 @@ def select_records(
         if offset <= latest_offset:
             if key_size < 0:
                 continue
-            first, second = hash_key(arena, key_at, key_size, secret)
-            if table[slot_of(first, second, table), 2] > np.uint64(offset + 1):
-                continue
+            at = offset - first_marked
+            if 0 <= at < most:
+                if not marks[at >> 3] >> np.uint8(at & 7) & np.uint8(1):
+                    continue
+            else:
+                first, second = hash_key(arena, key_at, key_size, secret)
+                if table[slot_of(first, second, table), 2] > np.uint64(offset + 1):
+                    continue
             if value_size < 0:
                 if drops_tombstones:
                     continue

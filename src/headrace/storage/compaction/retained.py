@@ -43,6 +43,10 @@ class LatestOffsets(Protocol):
         """Note the keys of a batch, which is behind all noted before."""
         ...
 
+    def supersedes(self, header: BatchHeader) -> bool:
+        """Whether it is known without a look at its records that nothing remains of a batch."""
+        ...
+
     def select(self, header: BatchHeader, body: bytes, *, drops_tombstones: bool) -> Selected:
         """What remains of a batch; what is behind `latest_offset` remains whole."""
         ...
@@ -67,6 +71,9 @@ class OffsetMap:
         for raw in walk(body, header.record_count):
             if raw.key_size >= 0:
                 self.put(body[raw.key_at : raw.key_at + raw.key_size], header.base_offset + raw.offset_delta)
+
+    def supersedes(self, header: BatchHeader) -> bool:  # noqa: ARG002 - it never is
+        return False
 
     def select(self, header: BatchHeader, body: bytes, *, drops_tombstones: bool) -> Selected:
         kept = []
@@ -192,6 +199,8 @@ class BatchFilter:
         return self._retained_data(header, batch)
 
     def _retained_data(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
+        if self._offsets.supersedes(header):
+            return self._remainder(header)
         try:
             body = body_of(batch, header, MAX_BODY_BYTES)
         except BodyTooLarge:
