@@ -6,10 +6,12 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from headrace.broker.answers import LOCAL_SEND_BUFFER_BYTES
 from headrace.broker.config import Address
 from headrace.broker.embedded import Broker
 from headrace.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -230,6 +232,31 @@ def test_a_file_that_is_cut_while_it_is_sent_ends_its_connections_and_nothing_el
     with Wire(broker.bootstrap_servers) as other:
         answer = other.ask(other.fetch_request("large", 8, 9 * MEBIBYTE), FetchResponse, 12)
         assert numbers_in(bytes(answer.responses[0].partitions[0].records or b""))[0] == 8
+
+
+def send_buffer_to(client: tuple[str, int]) -> int:
+    """That of this process's socket whose peer is this client."""
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            sock = socket.socket(fileno=os.dup(int(descriptor)))
+        except OSError:  # no socket
+            continue
+        with sock, suppress(OSError):
+            if sock.getpeername() == client:
+                return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    raise AssertionError(f"no socket to {client}")
+
+
+def test_little_is_under_way_to_a_client_on_this_machine_that_fetches_much(tmp_path: Path) -> None:
+    with Broker(tmp_path, durability="os") as here, Wire(here.bootstrap_servers) as wire:
+        wire.create("large")
+        for number in range(4):
+            assert wire.produce("large", batch(number)) == (0, number)
+        answer = wire.ask(wire.fetch_request("large", 0, 4 * MEBIBYTE), FetchResponse, 12)
+        assert numbers_in(bytes(answer.responses[0].partitions[0].records or b"")) == [0, 1, 2, 3]
+        assert (
+            send_buffer_to(wire.socket.getsockname()) <= 2 * LOCAL_SEND_BUFFER_BYTES
+        )  # the system takes twice as much
 
 
 def test_a_broker_ends_while_it_sends(broker: Broker) -> None:

@@ -198,6 +198,9 @@ class TlsSocket:
     def getsockopt(self, level: int, name: int, /) -> int:
         return self._socket.getsockopt(level, name)
 
+    def setsockopt(self, level: int, name: int, value: int, /) -> None:
+        self._socket.setsockopt(level, name, value)
+
     def shutdown(self, how: int, /) -> None:
         """As a socket's, after saying so under TLS; what still comes is not decrypted any more."""
         self._is_shut = True
