@@ -17,7 +17,7 @@ from time import monotonic
 from types import GeneratorType
 from typing import Any, Protocol
 
-from headrace.broker.channel import MAX_PARTS, Channel, Sendable, Slot
+from headrace.broker.channel import LENT_AT_LEAST_BYTES, LENT_FROM_BYTES, MAX_PARTS, Channel, Sendable, Slot
 from headrace.broker.file_views import view_for_thread, view_of
 from headrace.broker.handler import Answer, Handled
 from headrace.broker.lending import Loan
@@ -247,9 +247,12 @@ class AnsweringConnection:
         end_s = now_s + TURN_S
         try:
             while channel.has_unsent:
-                if self.lends and self._runtime.senders.have_room and (views := channel.lend(view_for_thread)):
-                    self._lend(views)
-                    return
+                if self.lends and channel.unsent_bytes >= LENT_AT_LEAST_BYTES and self._runtime.senders.have_room:
+                    lent_from = LENT_FROM_BYTES if self._turns.take_large(self._fd) else LENT_AT_LEAST_BYTES
+                    views = channel.lend(view_for_thread, lent_from)
+                    if views:
+                        self._lend(views)
+                        return
                 if now_s >= end_s:
                     self._wait_to_write()
                     return

@@ -41,7 +41,7 @@ _UNMAPPED_STEP_BYTES = 1024 * 1024
 MAX_PARTS = 64  # in one call of sendmsg
 MAX_GATHERED_BYTES = 1024 * 1024 + 64 * 1024  # a window of a file, and what is around it: half a turn's work
 LENT_FROM_BYTES = 2 * 1024 * 1024  # less, as what a consumer fetches by default, costs less to send than to lend
-LENT_AT_LEAST_BYTES = 512 * 1024
+LENT_AT_LEAST_BYTES = 512 * 1024  # and this much where many fetch it
 _LENT_IN_MEMORY_BYTES = 64 * 1024  # that are read or ours: what is lent is mapped for the most part
 
 _MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -350,12 +350,12 @@ class Channel:
         waiting = sum(_in_memory(slot.parts) for slot in self._slots) if self._share.unsent_bytes else 0
         self._share.hold_unsent(_in_memory(self._lent) + _in_memory(self._out) + waiting)
 
-    def lend(self, view_of: Callable[[FileSlice], memoryview]) -> list[memoryview]:
+    def lend(self, view_of: Callable[[FileSlice], memoryview], from_bytes: int = LENT_FROM_BYTES) -> list[memoryview]:
         """What a thread is to send: the first part of large answers, or nothing if they are not that large.
 
         Nothing is gathered until it is taken back.
         """
-        if self.unsent_bytes < LENT_FROM_BYTES:
+        if self.unsent_bytes < from_bytes:
             return []
         out = self._out
         count = size = in_memory = 0

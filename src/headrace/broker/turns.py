@@ -110,6 +110,8 @@ TURN_S = 0.0005  # how long a request may hold the loop before others have their
 QUEUED_TURN_S = 0.00025  # and those after its first turn
 ROUND_S = 0.0005  # how long all may hold it together before it looks who else has come
 COUNTED_S = 0.0001  # a shorter turn is not worth it
+FEW_LARGE = 2  # who send a megabyte each on the loop, in a fifth of a millisecond
+LATELY_S = 0.05
 
 
 class Sender(Protocol):
@@ -128,6 +130,8 @@ class Turns:
         self._is_round_due = False  # the loop will begin the next one when it comes round
         self.senders: dict[Sender, None] | None = None  # who has something to send, while answers are given together
         self.is_over = False  # this round has taken long enough: whoever can wait for the next one does
+        self._large: set[int] = set()  # who has asked to send much lately
+        self._large_before = 0  # and how many had in the time before
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -139,6 +143,17 @@ class Turns:
             if self._spent_s >= ROUND_S and not self.is_over:
                 self.is_over = True
                 self._have_round()
+
+    def take_large(self, who: int) -> bool:
+        """Whether who asks may send much on the loop: not where many have lately, for whom all others would wait."""
+        if not self._large:
+            self._loop.call_later(LATELY_S, self._end_large)
+        self._large.add(who)
+        return max(len(self._large), self._large_before) <= FEW_LARGE
+
+    def _end_large(self) -> None:
+        self._large_before = len(self._large)
+        self._large.clear()
 
     def _have_round(self) -> None:
         if not self._is_round_due:

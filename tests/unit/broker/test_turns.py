@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from headrace.broker import turns as module
-from headrace.broker.turns import COUNTED_S, QUEUED_TURN_S, ROUND_S, TURN_S, Steps, Turns
+from headrace.broker.turns import COUNTED_S, FEW_LARGE, LATELY_S, QUEUED_TURN_S, ROUND_S, TURN_S, Steps, Turns
 
 
 class Loop:
@@ -14,12 +14,18 @@ class Loop:
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
+        self.later: list[float] = []
 
     def call_soon(self, call: Callable[[], None]) -> None:
         self.due.append(call)
 
+    def call_later(self, after_s: float, call: Callable[[], None]) -> None:
+        self.later.append(after_s)
+        self.due.append(call)
+
     def come_round(self) -> None:
         due, self.due = self.due, []
+        self.later.clear()
         for call in due:
             call()
 
@@ -138,3 +144,16 @@ def test_an_answer_that_fails_keeps_nobody_from_sending() -> None:
         answer()
     assert one.sends == 1
     assert turns.senders is None
+
+
+def test_much_is_sent_on_the_loop_where_few_send_much() -> None:
+    loop, turns = make()
+    for _ in range(3):
+        assert all(turns.take_large(who) for who in [*range(FEW_LARGE)] * 5)
+        assert loop.later == [LATELY_S]
+        loop.come_round()
+    assert [turns.take_large(who) for who in [*range(FEW_LARGE + 1), 0]] == [True] * FEW_LARGE + [False] * 2
+    loop.come_round()
+    assert not turns.take_large(1)  # there were many just now
+    loop.come_round()
+    assert turns.take_large(1)
