@@ -1,9 +1,9 @@
 """JSON values to columns: the compiled walk, what is left of each column after it, and the exact reader for the rest.
 
 The walk does all the common forms. A few are finished per column, still without Python per record: doubles of many
-digits by Arrow's exact parser, decimals by the loops in `decimals`, lists and structs by Arrow's JSON reader over their
-text alone. What is then still unread goes record by record through `json_exact`, which decides, and says why when a
-record does not decode.
+digits by Arrow's exact parser, decimals by the loops in `decimals`, structs by the same walk over where they stand,
+lists by Arrow's JSON reader over their text alone. What is then still unread goes record by record through
+`json_exact`, which decides, and says why when a record does not decode.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,10 @@ from headrace.pipelines.columns.cells import Cells
 from headrace.pipelines.columns.decimals import decimals_from_text
 from headrace.pipelines.columns.decoding import Decoded
 from headrace.pipelines.columns.json_exact import DoesNotFit, convert, read_object
+from headrace.pipelines.columns.json_grammar import QUOTE
 from headrace.pipelines.columns.json_text import ABSENT, DIGITS, gather_text
 from headrace.pipelines.columns.records import RecordColumns
-from headrace.pipelines.columns.walk import Bytes
+from headrace.pipelines.columns.walk import Bytes, Longs
 
 EPOCH_UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
@@ -40,21 +41,33 @@ class JsonDecoder:
 
     def __init__(self, schema: pa.Schema, *, epoch_unit: str | None = None) -> None:
         """`epoch_unit` (s, ms, us) allows numbers where the schema wants a time."""
-        self._schema = schema
+        self.schema = schema
         self._epoch_micros = EPOCH_UNITS[epoch_unit] if epoch_unit else 0
         names = [field.name.encode() for field in schema]
         self._names = np.frombuffer(b"".join(names) or b"\0", np.uint8)
         self._name_ends = np.cumsum([0, *map(len, names)], dtype=np.int64)
         self._wants = np.array([_want(field.type) for field in schema], np.int64)
         self._bounds = np.array([_bounds(field.type) for field in schema], np.int64).reshape(-1, 2)
+        self._structs = {
+            index: type(self)(pa.schema(list(field.type)), epoch_unit=epoch_unit)
+            for index, field in enumerate(schema)
+            if pa.types.is_struct(field.type) and field.type.num_fields
+        }
 
     def decode(self, records: RecordColumns) -> Decoded:
         """The wanted fields of every record's object."""
-        cells = Cells(len(self._schema), len(records))
+        columns, cells = self.read_objects(records.arena, records.value_at, records.value_size)
+        if not cells.fault.any():
+            return Decoded(columns)
+        return self._mend(records, columns, np.flatnonzero(cells.fault))
+
+    def read_objects(self, arena: Bytes, at: Longs, size: Longs) -> tuple[list[pa.Array], Cells]:
+        """The columns of these objects, and where the walk had to leave one to others."""
+        cells = Cells(len(self.schema), len(at))
         self.walk(
-            records.arena,
-            np.ascontiguousarray(records.value_at),
-            np.ascontiguousarray(records.value_size),
+            arena,
+            np.ascontiguousarray(at),
+            np.ascontiguousarray(size),
             self._names,
             self._name_ends,
             self._wants,
@@ -67,15 +80,12 @@ class JsonDecoder:
             cells.numbers.view(np.float64),
             cells.fault,
         )
-        columns = [self._column(records.arena, cells, index) for index in range(len(self._schema))]
-        if not cells.fault.any():
-            return Decoded(columns)
-        return self._mend(records, columns, np.flatnonzero(cells.fault))
+        return [self._column(arena, cells, index) for index in range(len(self.schema))], cells
 
     # --- columns
 
     def _column(self, arena: Bytes, cells: Cells, index: int) -> pa.Array:
-        kind: pa.DataType = self._schema.field(index).type
+        kind: pa.DataType = self.schema.field(index).type
         state, numbers = cells.found[index], cells.numbers[index]
         is_there = state != ABSENT
         match self._wants[index]:
@@ -95,6 +105,8 @@ class JsonDecoder:
                 return fixed(kind, numbers, is_there)
             case walk.DATE:
                 return fixed(kind, numbers.astype(np.int32), is_there)
+            case walk.NESTED if index in self._structs:
+                return self._struct(arena, cells, index)
             case walk.NESTED:
                 return self._nested(arena, cells, index)
         text = _text(arena, cells, index)
@@ -104,8 +116,21 @@ class JsonDecoder:
         cells.fault[unread] = 1
         return decimals
 
+    def _struct(self, arena: Bytes, cells: Cells, index: int) -> pa.Array:
+        inner, is_there = self._structs[index], cells.found[index] != ABSENT
+        columns, found = inner.read_objects(arena, cells.at[index], np.where(is_there, cells.size[index], -1))
+        unread = found.fault != 0
+        for place, field in enumerate(inner.schema):
+            if pa.types.is_string(field.type):
+                # What is no string is spelt anew inside an object, by the exact reader.
+                rows = np.flatnonzero(found.found[place] != ABSENT)
+                unread[rows[arena[found.at[place][rows] - 1] != QUOTE]] = True
+        cells.fault[unread] = 1
+        fields = list(self.schema.field(index).type)
+        return pa.StructArray.from_arrays(columns, fields=fields, mask=pa.array(~is_there))
+
     def _nested(self, arena: Bytes, cells: Cells, index: int) -> pa.Array:
-        field = self._schema.field(index)
+        field = self.schema.field(index)
         state = cells.found[index]
         rows = np.flatnonzero(state != ABSENT)
         if not len(rows):
@@ -124,7 +149,7 @@ class JsonDecoder:
     # --- what the walk could not do
 
     def _mend(self, records: RecordColumns, columns: list[pa.Array], rows: NDArray[np.intp]) -> Decoded:
-        fields = {field.name: field.type for field in self._schema}
+        fields = {field.name: field.type for field in self.schema}
         values: dict[str, list[Any]] = {name: [] for name in fields}
         reasons: dict[int, str] = {}
         for row in rows.tolist():
@@ -139,7 +164,7 @@ class JsonDecoder:
                 values[name].append(value)
         mended = [
             replace_rows(column, rows, pa.array(values[field.name], field.type))
-            for column, field in zip(columns, self._schema, strict=True)
+            for column, field in zip(columns, self.schema, strict=True)
         ]
         return Decoded(mended, reasons)
 
