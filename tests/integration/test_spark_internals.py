@@ -180,6 +180,15 @@ def test_plans(streams: Streams) -> None:
     assert [len(parts) for parts in united_metadata(streams.both()).values()] == [2, 2]
 
 
+@needs("StreamingRelationV2 as the whole plan of a stream that was only loaded: sourceName, extraOptions")
+def test_a_bare_source_is_known_by_its_options(spark: SparkSession, streams: Streams) -> None:
+    given = {"bootstrap": "127.0.0.1:1", "subscribe": "Topic", "format": "json", "fetchBytes": "4096"}
+    frame = spark.readStream.format("headrace").options(**given).schema("a long").load()
+    assert internals.bare_source(frame) == given
+    for other in (frame.select("a"), frame.where("a > 1"), frame.union(frame), streams.read("left")):
+        assert internals.bare_source(other) is None
+
+
 @needs("sql.classic.dataframe.DataFrame(jdf, session), of which a class of ours can be made")
 def test_a_note_goes_with_its_dataframe_and_no_further(streams: Streams) -> None:
     noted = internals.add_note(streams.read("left"), "a note")

@@ -1,7 +1,8 @@
 """`keyed`: an operator as a function of a DataFrame."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from headrace.errors import nearest
 from headrace.pipelines.errors import BadOption
 from headrace.pipelines.keyed.keys import check_types
 from headrace.pipelines.keyed.operator import BadKey, Clock, Operator
-from headrace.pipelines.keyed.packing import EMITTED_DDL, HASH, PACKED_DDL, pack, unpack
+from headrace.pipelines.keyed.packing import EMITTED_DDL, HASH, PACKED_DDL, Prepare, pack, unpack
 from headrace.pipelines.spark.plan import has_watermark, lost_watermark
 
 if TYPE_CHECKING:
@@ -21,10 +22,25 @@ _MOST_BUCKETS: Final = 1 << 15
 _MODES: Final = {Clock.NONE: "none", Clock.EVENT: "eventTime", Clock.WALL: "processingTime"}
 
 
+@dataclass(frozen=True)
+class Part:
+    """Rows for an operator that come in another form: `prepare` makes of it the operator's input and its hashes."""
+
+    frame: "DataFrame"
+    prepare: Prepare
+
+
 def keyed(
-    operator: Operator, *, by: Sequence[str], buckets: int = BUCKETS, behind_us: int = 0
+    operator: Operator,
+    *,
+    by: Sequence[str],
+    buckets: int = BUCKETS,
+    behind_us: int = 0,
+    parts: "Sequence[Part | DataFrame]" = (),
 ) -> "Callable[[DataFrame], DataFrame]":
     """A function for `df.transform(…)`: the operator's output, behind the columns `by`.
+
+    `parts` are where the DataFrame's rows are taken from instead, if its own way to them is not the cheapest.
 
     `behind_us` is how far behind the query's watermark rows may be that another operator has held up.
 
@@ -37,11 +53,17 @@ def keyed(
         raise BadKey("by names no column: write by=['…'] with the columns that make a key")
     if not 1 <= buckets <= _MOST_BUCKETS:
         raise BadOption(f"buckets={buckets}: write a number from 1 to {_MOST_BUCKETS}")
-    return lambda frame: _apply(frame, operator, list(by), buckets, behind_us)
+    return lambda frame: _apply(frame, operator, list(by), buckets, behind_us, parts or (frame,))
 
 
-def _apply(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, behind_us: int) -> "DataFrame":
-    from pyspark.sql.functions import col, xxhash64
+def _apply(
+    frame: "DataFrame",
+    operator: Operator,
+    by: list[str],
+    buckets: int,
+    behind_us: int,
+    parts: "Sequence[Part | DataFrame]",
+) -> "DataFrame":
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
     from headrace.pipelines.keyed.stateful import KeyedProcessor
@@ -72,8 +94,8 @@ def _apply(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, 
         # What serves state is started with the first stream, and state is needed here too.
         _ = frame.sparkSession.streams
     output = from_arrow_schema(pa.schema([*keys, *plan.output]))
-    hashed = frame.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
-    packed = by_places(hashed).mapInArrow(pack(buckets, rows, plan.to_all), PACKED_DDL)
+    made = (_packed(part, by, buckets, rows, plan.to_all) for part in parts)
+    packed = reduce(lambda one, other: one.union(other), made)
     emitted = packed.groupBy("bucket").transformWithStateInPandas(
         KeyedProcessor(operator, plan, keys, buckets, is_bounded=not frame.isStreaming),
         EMITTED_DDL,
@@ -85,6 +107,15 @@ def _apply(frame: "DataFrame", operator: Operator, by: list[str], buckets: int, 
     if plan.clock is not Clock.NONE:
         keep_input_watermarks(frame)
     return emitted.mapInArrow(unpack, output)
+
+
+def _packed(part: "Part | DataFrame", by: list[str], buckets: int, rows: pa.Schema, to_all: str | None) -> "DataFrame":
+    from pyspark.sql.functions import col, xxhash64
+
+    if isinstance(part, Part):
+        return part.frame.mapInArrow(pack(buckets, rows, to_all, part.prepare), PACKED_DDL)
+    hashed = part.withColumn(HASH, xxhash64(*(col(f"`{name}`") for name in by)))
+    return by_places(hashed).mapInArrow(pack(buckets, rows, to_all), PACKED_DDL)
 
 
 def by_places(frame: "DataFrame") -> "DataFrame":

@@ -11,7 +11,7 @@ then the parts one behind the other.
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from headrace.pipelines.keyed.run import Run
 
 VERSION: Final = 2
 _ALIGNED: Final = 8
+_LARGE: Final = 1 << 16
 _HEAD = struct.Struct("<BI")
 _HEAD_1 = struct.Struct("<Bqq")
 
@@ -66,10 +67,26 @@ def decode_run(data: bytes) -> Run:
 
 def rows_to_bytes(rows: pa.RecordBatch) -> pa.Buffer:
     """Rows with their schema."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write_batch(rows)
-    return sink.getvalue()
+    return write_rows([rows])[1]
+
+
+def write_rows(parts: Sequence[pa.RecordBatch]) -> tuple[list[int], pa.Buffer]:
+    """Parts with their schemas one behind the other: where each begins and the last ends, and the bytes."""
+    if sum(rows.nbytes for rows in parts) < _LARGE:
+        sink = pa.BufferOutputStream()
+        return _write(parts, sink), sink.getvalue()
+    # A buffer that grows is copied again and again, and what is measured first need not grow.
+    data = pa.allocate_buffer(_write(parts, pa.MockOutputStream())[-1])
+    return _write(parts, pa.FixedSizeBufferWriter(data)), data
+
+
+def _write(parts: Sequence[pa.RecordBatch], sink: pa.NativeFile) -> list[int]:
+    bounds = [0]
+    for rows in parts:
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_batch(rows)
+        bounds.append(int(sink.tell()))
+    return bounds
 
 
 def rows_from_bytes(data: "bytes | memoryview | pa.Buffer") -> pa.RecordBatch:

@@ -20,10 +20,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.pipelines.columns.arrow import join_batches
-from headrace.pipelines.keyed.layout import rows_from_bytes, rows_to_bytes
+from headrace.pipelines.keyed.layout import rows_from_bytes, rows_to_bytes, write_rows
 from headrace.pipelines.keyed.operator import Longs
 
 HASH = "headrace_key_hash"
+Prepare = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 PACKED = pa.schema([pa.field("bucket", pa.int32()), pa.field("packed", pa.binary())])
 PACKED_DDL = "bucket int, packed binary"
 EMITTED_DDL = "packed binary"
@@ -31,18 +32,20 @@ _numbers = count(1)
 # What a task holds before it sends: enough that a cell has some thousand rows, and little beside a worker's own size.
 _ROWS = 1 << 18
 _BYTES = 64 << 20
+_MOST_BYTES = 2**31 - 1
 
 
 def pack(
-    buckets: int, schema: pa.Schema, to_all: str | None = None
+    buckets: int, schema: pa.Schema, to_all: str | None = None, prepare: Prepare | None = None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """For `mapInArrow`: rows of `schema`, each with its key's hash in `HASH` behind, as one cell for each bucket.
 
-    Rows in which the column `to_all` is set go to all buckets.
+    Rows in which the column `to_all` is set go to all buckets. What comes is those rows, or what `prepare` makes them
+    of.
     """
 
     def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in join_batches(batches, _BYTES, _ROWS):
+        for rows in join_batches(batches if prepare is None else prepare(batches), _BYTES, _ROWS):
             yield _in_buckets(_with_types(rows, schema), buckets, to_all)
 
     # No two are equal. Where two operators of a query shuffle equal rows, Spark does it once, and finds no watermark on
@@ -67,7 +70,9 @@ def emit_cells(rows: pa.RecordBatch) -> Iterator[bytes]:
 
 def open_cells(cells: Iterable[bytes], limit: int, most: int | None = None) -> Iterator[tuple[Longs, pa.RecordBatch]]:
     """The hashes and the rows of cells, at most about `limit` rows together; never more than `most`."""
-    for rows in join_batches((rows_from_bytes(cell) for cell in cells), 4 * _BYTES, min(limit, most or limit)):
+    for rows in join_batches(
+        (_with_empty(rows_from_bytes(cell)) for cell in cells), 4 * _BYTES, min(limit, most or limit)
+    ):
         for at in range(0, rows.num_rows, most or rows.num_rows):
             yield _without_hashes(rows.slice(at, most or rows.num_rows))
 
@@ -91,7 +96,7 @@ def first_for_all(
             rows = rows_from_bytes(cell)
             flags = flags_of(rows, to_all)
             if flags.any():
-                found.append(rows.take(pa.array(np.flatnonzero(flags))))
+                found.append(_with_empty(rows.take(pa.array(np.flatnonzero(flags)))))
                 cell = rows_to_bytes(rows.take(pa.array(np.flatnonzero(~flags)))).to_pybytes()
             if not flags.all():
                 held.write(len(cell).to_bytes(8, "little"))
@@ -136,16 +141,44 @@ def _in_buckets(rows: pa.RecordBatch, buckets: int, to_all: str | None) -> pa.Re
         homes = np.repeat(homes, times)
         homes[flags[which]] = np.tile(np.arange(buckets), np.count_nonzero(flags))
         order = which[np.argsort(homes, kind="stable")]
-    rows = rows.take(pa.array(order))
+    rows = _without_empty(rows).take(pa.array(order))
     ends = np.cumsum(np.bincount(homes, minlength=buckets))
-    names = bucket_numbers(buckets)
-    numbers, cells, begin = [], [], 0
-    for bucket, end in enumerate(ends.tolist()):
-        if end > begin:
-            numbers.append(names[bucket])
-            cells.append(rows_to_bytes(rows.slice(begin, end - begin)).to_pybytes())
-        begin = end
-    return pa.RecordBatch.from_arrays([pa.array(numbers, pa.int32()), pa.array(cells, pa.binary())], schema=PACKED)
+    begins = np.concatenate([[0], ends[:-1]])
+    some = np.flatnonzero(ends > begins)
+    numbers = np.array(bucket_numbers(buckets), np.int32)[some]
+    bounds, data = write_rows([rows.slice(at, end - at) for at, end in zip(begins[some], ends[some], strict=True)])
+    if bounds[-1] > _MOST_BYTES:
+        raise OverflowError(f"{bounds[-1]} bytes in the cells of one batch: Arrow holds 2 GiB")
+    places = pa.py_buffer(np.array(bounds, np.int32))
+    cells = pa.Array.from_buffers(pa.binary(), len(some), [None, places, data])
+    return pa.RecordBatch.from_arrays([pa.array(numbers), cells], schema=PACKED)
+
+
+_LEFT_OUT = b"headrace.left_out"
+"""What a cell's schema says besides, where columns were left out because all is null in them: its whole schema."""
+
+
+def _without_empty(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Without the structs that are null in every row: of the sides of a join a batch has mostly one."""
+    kept = [
+        place
+        for place, column in enumerate(rows.columns)
+        if not (pa.types.is_struct(column.type) and column.null_count == len(column))
+    ]
+    if len(kept) == rows.num_columns:
+        return rows
+    return rows.select(kept).replace_schema_metadata({_LEFT_OUT: rows.schema.serialize().to_pybytes()})
+
+
+def _with_empty(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The way back."""
+    whole = (rows.schema.metadata or {}).get(_LEFT_OUT)
+    if whole is None:
+        return rows
+    schema = pa.ipc.read_schema(pa.py_buffer(whole))
+    there = dict(zip(rows.schema.names, rows.columns, strict=True))
+    columns = [there[field.name] if field.name in there else pa.nulls(rows.num_rows, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 _EVEN = 840

@@ -60,6 +60,8 @@ KNOWN = {
     "path": ("", "What load(…) sets: the same as subscribe."),
     **DECODER_OPTIONS,
 }
+STEP = "headrace.step"
+"""Not for users: what an operator that stands right behind the source has it do (`steps`)."""
 _ASSIGN_EXAMPLE = '{"orders": [0, 1]}'
 
 
@@ -89,6 +91,7 @@ class SourceOptions:
     schema_file: str | None = None
     sample_records: int = 1000
     decoder: Mapping[str, str] = field(default_factory=dict)
+    step: str | None = None  # see `steps`
     connection: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords
 
     @property
@@ -108,7 +111,8 @@ class OffsetSpec:
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
     """The options as Spark hands them over; raises `BadOption` at the first mistake."""
-    options = Options(given, KNOWN, WHERE)
+    step = next((value for name, value in given.items() if name.lower() == STEP), None)
+    options = Options({name: value for name, value in given.items() if name.lower() != STEP}, KNOWN, WHERE)
     bootstrap = options.required("bootstrap", "kafka.bootstrap.servers", example='"bootstrap", "127.0.0.1:9092"')
     subscribed = options.text("subscribe", "path")
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if options.text(name)]
@@ -146,6 +150,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         schema_file=options.text("schemaFile"),
         sample_records=options.number("sampleRecords", default=1000) or 1000,
         decoder={name.lower(): text for name in DECODER_OPTIONS if (text := options.text(name)) is not None},
+        step=step,
         connection=options.connection(but="isolation.level"),
     )
 

@@ -39,6 +39,7 @@ from headrace.pipelines.source.offsets import LATEST, find_offsets, refresh_topi
 from headrace.pipelines.source.options import SourceOptions
 from headrace.pipelines.source.planning import Offsets, ids_in, limit_offsets, offsets_in, to_json
 from headrace.pipelines.source.reading import REMEDY, oldest_times, partitions_of, read_partition
+from headrace.pipelines.source.steps import columns_read, in_cells
 from headrace.pipelines.spark.daemon import end_with_spark
 from headrace.telemetry.logs import get_logger
 
@@ -49,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in the driver's Python worker for as long as the query runs; `read` alone runs in tasks."""
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
-        self._schema = schema
+        self._schema = schema = columns_read(options.step) if options.step else schema
         self._options = options
         self._target: Position | None = None  # with available-now, where the run ends
         self._known = Position({}, {})  # the ends as last heard of
@@ -219,7 +220,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, IdlePartition):
             arrow = layout_of(self._schema, self._options).arrow
             return idle_row(partition.value, arrow, self._options.event_time_column or "")
-        return read_partition(partition, self._schema, self._options)
+        batches = read_partition(partition, self._schema, self._options)
+        return in_cells(batches, self._options.step) if self._options.step else batches
 
     def commit(self, end: dict[str, Any]) -> None:
         """A batch is done for good; a group that the user named is moved, so that its lag can be seen outside."""

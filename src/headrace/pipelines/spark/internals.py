@@ -165,6 +165,14 @@ def class_of(thing: Any) -> str:
     return str(thing.getClass().getSimpleName())
 
 
+def bare_source(frame: "DataFrame") -> dict[str, str] | None:
+    """The options of a stream of our source that nothing is done with yet; None for any other DataFrame."""
+    plan = analyzed(frame)
+    if class_of(plan) != "StreamingRelationV2" or plan.sourceName() != "headrace":
+        return None
+    return {str(name): str(value) for name, value in dict(plan.extraOptions().asCaseSensitiveMap()).items()}
+
+
 # --- DataFrames that say more
 
 

@@ -14,6 +14,7 @@ from headrace.pipelines.operators.tables.changes_reading import ENVELOPE, ROWS, 
 from headrace.pipelines.operators.tables.current import EMPTIED, GONE, OFFSET, PARTITION, ROW, CurrentRows
 from headrace.pipelines.operators.tables.form import TIME, VERSION, WEIGHT
 from headrace.pipelines.operators.tables.row_bytes import check_columns
+from headrace.pipelines.operators.tables.straight import read_straight
 
 APPLY, REFUSE, IGNORE = "apply", "refuse", "ignore"
 _NOTHING = "(nothing)"  # the row of a table that is all key
@@ -54,7 +55,10 @@ def table_changes(
     def apply(frame: DataFrame) -> DataFrame:
         kept = _untruncated(frame, form, truncates)
         records = records_of(kept, keys, form, table, truncates == APPLY and not trust_before)
-        return _stateless(records) if trust_before else _current(records, buckets)
+        if not trust_before:
+            return _current(records, buckets)
+        made = _stateless(records)
+        return read_straight(frame, records, made, ignores_truncates=truncates == IGNORE) or made
 
     return apply
 
@@ -139,10 +143,9 @@ def _stateless(records: Records) -> DataFrame:
     for_keys = fn.lit(bool(others)) & (op == "d")
     for name in others:
         for_keys = for_keys & records.cell(name, "before").isNull()
-    mend = "write ALTER TABLE … REPLICA IDENTITY FULL, or leave trust_before out of table_changes"
     wrong = records.refused(
-        (lost, f"has no before, which trust_before=True needs: {mend}"),
-        (for_keys, f"has only the key in before, where trust_before=True needs the whole row: {mend}"),
+        (lost, records.refusals.no_before),
+        (for_keys, records.refusals.only_key),
         records.incomplete(records.whole_cell, lambda name: records.cell(name, "before")),
     )
     checked = records.frame.where(fn.coalesce(wrong, fn.lit(True)))

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
+from headrace.pipelines.columns.changes import OPERATIONS, Refusals
 from headrace.pipelines.columns.unavailable import placeholders
 from headrace.pipelines.operators.errors import BadField, nearest
 from headrace.pipelines.operators.event_time import IDLE
@@ -21,7 +22,6 @@ from headrace.pipelines.operators.tables.form import check_row_names
 ENVELOPE, ROWS = "envelope", "rows"
 DELETED: Final = "__deleted"
 _RECORD: Final = ("_key", "_value", "_topic", "_partition", "_offset", "_timestamp", "_timestampType", "_headers", IDLE)
-_OPERATIONS: Final = ("c", "r", "u", "d", "t")
 _TRUNCATE: Final = (
     "is a truncate, and which rows it deleted is not known here: the table was empty then, so begin a new "
     "checkpoint behind it with startingOffsets, or write table_changes(truncates='ignore') to keep the rows"
@@ -192,34 +192,47 @@ class Records:
         for name in self.others:
             for image in images:
                 found = found | self.is_left_out(name, image(name))
-        words = "leaves out a large value that the database did not send again, which nothing here keeps"
-        return found, f"{words}: {WHOLE_ROWS}"
+        return found, self.refusals.left_out
+
+    @property
+    def refusals(self) -> Refusals:
+        """What is said of records that cannot be."""
+        mend = "write ALTER TABLE … REPLICA IDENTITY FULL, or leave trust_before out of table_changes"
+        tombstones = "" if self.has("_key") else " (for tombstones, with _key string in the schema)"
+        left_out = "leaves out a large value that the database did not send again, which nothing here keeps"
+        return Refusals(
+            truncate=_TRUNCATE,
+            operation="has an op that is none of c, r, u, d and t: leave it out",
+            no_after="has no after: leave it out",
+            no_key=f"has no value for the primary key ({', '.join(self.key)}): name the columns that identify a row"
+            f"{tombstones}",
+            no_before=f"has no before, which trust_before=True needs: {mend}",
+            only_key=f"has only the key in before, where trust_before=True needs the whole row: {mend}",
+            left_out=f"{left_out}: {WHOLE_ROWS}",
+        )
 
     def refused(self, *more: tuple[Column, str]) -> Column:
         """Null, or the end of the query at a record that cannot be; `more` are further conditions with words."""
         missing = fn.lit(False)
         for name in self.key:
             missing = missing | self.key_cell(name).isNull()
-        keys = ", ".join(self.key)
+        said = self.refusals
         found: list[tuple[Column, str]] = []
         if self.empties:
             missing = missing & ~self.is_truncate
         elif self.form == ENVELOPE:
-            found.append((self.is_truncate, _TRUNCATE))
+            found.append((self.is_truncate, said.truncate))
         if self.form == ENVELOPE:
             op = fn.col("op")
             found += [
-                (op.isNotNull() & ~op.isin(*_OPERATIONS), "has an op that is none of c, r, u, d and t: leave it out"),
-                (op.isin("c", "r", "u") & fn.col("after").isNull(), "has no after: leave it out"),
+                (op.isNotNull() & ~op.isin(*OPERATIONS), said.operation),
+                (op.isin("c", "r", "u") & fn.col("after").isNull(), said.no_after),
             ]
-        mend = "" if self.has("_key") else " (for tombstones, with _key string in the schema)"
-        found.append(
-            (missing, f"has no value for the primary key ({keys}): name the columns that identify a row{mend}")
-        )
-        (first, said), *others = [*found, *more]
-        words = fn.when(first, said)
-        for condition, said in others:
-            words = words.when(condition, said)
+        found.append((missing, said.no_key))
+        (first, first_words), *others = [*found, *more]
+        words = fn.when(first, first_words)
+        for condition, its_words in others:
+            words = words.when(condition, its_words)
         stop = fn.raise_error(fn.concat(self._where(), fn.lit(" "), words)).cast("boolean")
         return fn.when(words.isNotNull(), stop)
 

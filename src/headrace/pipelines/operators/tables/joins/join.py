@@ -9,7 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from headrace.pipelines.errors import BadOption
-from headrace.pipelines.keyed.apply import BUCKETS, keyed
+from headrace.pipelines.keyed.apply import BUCKETS, Part, keyed
+from headrace.pipelines.keyed.cells import SideRows
+from headrace.pipelines.keyed.hashing import can_hash
 from headrace.pipelines.keyed.keys import is_comparable
 from headrace.pipelines.operators.errors import BadField, On, key_pairs, require
 from headrace.pipelines.operators.frames import Transform, arrow_schema
@@ -25,6 +27,7 @@ from headrace.pipelines.operators.tables.form import (
 )
 from headrace.pipelines.operators.tables.joins.operator import LEFT, RIGHT, TableJoin
 from headrace.pipelines.operators.tables.row_bytes import check_columns
+from headrace.pipelines.operators.tables.straight import cells_of
 
 HOW: Final = ("inner", "left", "right", "full")
 _LEFT, _RIGHT = "the left table of join_tables", "the right table of join_tables"
@@ -86,13 +89,26 @@ def _join(
     operator = TableJoin(
         kinds.field(LEFT).type, kinds.field(RIGHT).type, how in ("left", "full"), how in ("right", "full"), prefix
     )
-    emitted = both.transform(keyed(operator, by=keys, buckets=buckets or BUCKETS))
+    straight = [
+        _straight(frame, name, columns, kinds) or part
+        for (name, (frame, columns, _)), part in zip(sides.items(), parts, strict=True)
+    ]
+    ways = straight if any(isinstance(way, Part) for way in straight) else ()
+    emitted = both.transform(keyed(operator, by=keys, buckets=buckets or BUCKETS, parts=ways))
     places = {each.left: key for each, key in zip(on, keys, strict=True) if each.is_shared}
     wanted = [fn.col(f"`{places.get(name, name)}`").alias(name) for name in row_names(left.columns)]
     wanted += [fn.col(f"`{prefix}{name}`") for name in theirs]
     grows = how == "inner" and only_grows(left) and only_grows(right)
     weight = fn.col(WEIGHT).alias(WEIGHT, metadata={INSERTS: True}) if grows else fn.col(WEIGHT)
     return emitted.select(*wanted, weight, VERSIONS, TIME)
+
+
+def _straight(frame: DataFrame, side: str, on: Sequence[str], kinds: pa.Schema) -> Part | None:
+    """One side's rows, taken from where they are read; None if they are not read straight."""
+    cells = cells_of(frame)
+    if cells is None or not all(can_hash(cells.rows.field(name).type) for name in on):
+        return None
+    return Part(cells.frame, SideRows(kinds, side, tuple(on)))
 
 
 def _side(frame: DataFrame, names: Sequence[str]) -> Column:
