@@ -25,6 +25,8 @@ from headrace.pipelines.keyed.run import Run
 VERSION: Final = 2
 _ALIGNED: Final = 8
 _LARGE: Final = 1 << 16
+# What a run weighs is handed to Spark, logged and written to disk; and any Arrow reads rows that are compressed.
+_KEPT: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 _HEAD = struct.Struct("<BI")
 _HEAD_1 = struct.Struct("<Bqq")
 
@@ -37,7 +39,7 @@ def encode_run(run: Run) -> bytes:
     has_width = bool((ends == np.arange(1, count + 1) * width).all())
     one_row = bool((run.row_ends == np.arange(1, count + 1)).all())
     uniform = bool(run.replaces.all()) or not run.replaces.any()
-    rows = rows_to_bytes(run.rows)
+    rows = write_rows([run.rows], _KEPT)[1]
     head = {
         "entries": count,
         "width": width if has_width else None,
@@ -70,20 +72,22 @@ def rows_to_bytes(rows: pa.RecordBatch) -> pa.Buffer:
     return write_rows([rows])[1]
 
 
-def write_rows(parts: Sequence[pa.RecordBatch]) -> tuple[list[int], pa.Buffer]:
+def write_rows(
+    parts: Sequence[pa.RecordBatch], options: pa.ipc.IpcWriteOptions | None = None
+) -> tuple[list[int], pa.Buffer]:
     """Parts with their schemas one behind the other: where each begins and the last ends, and the bytes."""
-    if sum(rows.nbytes for rows in parts) < _LARGE:
+    if options is not None or sum(rows.nbytes for rows in parts) < _LARGE:
         sink = pa.BufferOutputStream()
-        return _write(parts, sink), sink.getvalue()
+        return _write(parts, sink, options), sink.getvalue()
     # A buffer that grows is copied again and again, and what is measured first need not grow.
-    data = pa.allocate_buffer(_write(parts, pa.MockOutputStream())[-1])
-    return _write(parts, pa.FixedSizeBufferWriter(data)), data
+    data = pa.allocate_buffer(_write(parts, pa.MockOutputStream(), None)[-1])
+    return _write(parts, pa.FixedSizeBufferWriter(data), None), data
 
 
-def _write(parts: Sequence[pa.RecordBatch], sink: pa.NativeFile) -> list[int]:
+def _write(parts: Sequence[pa.RecordBatch], sink: pa.NativeFile, options: pa.ipc.IpcWriteOptions | None) -> list[int]:
     bounds = [0]
     for rows in parts:
-        with pa.ipc.new_stream(sink, rows.schema) as stream:
+        with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
             stream.write_batch(rows)
         bounds.append(int(sink.tell()))
     return bounds

@@ -1,7 +1,7 @@
 """A table's runs read as one, and merged when their sizes come near each other.
 
-Runs stand from the oldest to the newest. A run is merged into an older one as soon as that is not more than twice what
-is newer, so there are few runs (the logarithm of all entries), and an entry is rewritten as often as that. Some runs
+Runs stand from the oldest to the newest. A run is merged into an older one as soon as that is not more than what is
+newer, so there are few runs (the logarithm of all entries), and an entry is rewritten as often as that. Some runs
 whose times follow each other are left as they are, because each will be past as a whole.
 """
 
@@ -16,7 +16,7 @@ from headrace.pipelines.keyed.loops import Longs, find, merge_orders, number_equ
 from headrace.pipelines.keyed.operator import Keyed, Table
 from headrace.pipelines.keyed.run import NO_TIMES, Run, gather, no_rows, times_of
 
-GROWTH = 2
+GROWTH = 1
 _WAITING = 8  # so many runs may wait to be past
 
 

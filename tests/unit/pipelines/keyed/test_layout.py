@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.pipelines.keyed import manifest, settings
+from headrace.pipelines.keyed import layout, manifest, settings
 from headrace.pipelines.keyed.bucket import Bucket, RunCache
 from headrace.pipelines.keyed.keys import decode, encode
 from headrace.pipelines.keyed.layout import DECODERS, VERSION, decode_run, encode_run
@@ -56,6 +56,19 @@ def assert_same(found: Run, expected: Run) -> None:
 def test_a_run_of_the_first_layout_is_read() -> None:
     assert OLD[0] == 1
     assert_same(decode_run(OLD), sample())
+
+
+def test_rows_are_compressed_and_those_that_are_not_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = encode(pa.RecordBatch.from_arrays([pa.array(["k"])], schema=KEYS), np.array([1]))
+    rows = pa.RecordBatch.from_arrays([pa.array(range(1000)), pa.array(["the same text"] * 1000)], schema=CELL)
+    run = Run(keys, np.array([True]), np.array([1000]), rows)
+    small = encode_run(run)
+    assert len(small) < rows.nbytes / 2
+    assert_same(decode_run(small), run)
+    monkeypatch.setattr(layout, "_KEPT", None)  # as runs were written before
+    plain = encode_run(run)
+    assert len(plain) > rows.nbytes
+    assert_same(decode_run(plain), run)
 
 
 def test_every_layout_up_to_the_newest_is_read() -> None:
