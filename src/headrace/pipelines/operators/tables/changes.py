@@ -38,7 +38,9 @@ def table_changes(
     The current row of each key is kept, so that a change takes back what is there: records that come twice, an update
     without `before` and a second snapshot are right. With `trust_before=True` nothing is kept, and a change takes back
     what its `before` says: right if the topic is read from its beginning, each row was in one snapshot, and the
-    database sends whole rows (`ALTER TABLE … REPLICA IDENTITY FULL`).
+    database sends whole rows (`ALTER TABLE … REPLICA IDENTITY FULL`). Right behind a stream of ours the source makes
+    such rows itself, and a query that also reads the envelopes has that source twice: to go on from a checkpoint in
+    which it stands once, set `spark.headrace.straight` to `false`.
 
     A truncate takes back all rows that came from its partition: capture writes it to every partition, and a topic of
     which another writer truncates in one place has to have one partition. With `trust_before=True` it stops the query,
