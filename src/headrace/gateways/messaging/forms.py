@@ -4,11 +4,18 @@
 what plain publishers of ZeroMQ send, two frames, topic and value; nng has no second frame.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final
 
-from headrace.gateways.messaging.message import Headers, InvalidMessage, Message, decode, topic_prefix
+from headrace.gateways.messaging.message import (
+    Headers,
+    InvalidMessage,
+    Message,
+    decode,
+    subscription,
+    topic_prefix,
+)
 
 Frame = bytes | list[bytes]
 
@@ -65,3 +72,13 @@ def encode_plain(form: Form, value: bytes | None, key: bytes | None, topic: str,
     if form is Form.TOPIC:
         return [topic_prefix(topic)[:-1], bytes(value)]
     return bytes(value)
+
+
+def subscriptions(topics: str | Sequence[str], form: Form) -> list[bytes]:
+    """What the messages begin with that are wanted; plain publishers do not say where a topic ends."""
+    given = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not given:
+        raise InvalidMessage("a subscriber to no topic gets nothing: name topics, or * for all")
+    if form is Form.MESSAGE:
+        return [subscription(each) for each in given]
+    return [topic_prefix(each.removesuffix("*"))[:-1] for each in given]

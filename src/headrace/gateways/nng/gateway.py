@@ -23,9 +23,9 @@ from headrace.gateways.gateway import Gateway, Overload, Progress
 from headrace.gateways.inlet import Inlet, Overloaded, Stopped
 from headrace.gateways.inward import inlet_of
 from headrace.gateways.messaging.calls import encode_error, encode_reply
-from headrace.gateways.messaging.forms import DECODERS, Form
+from headrace.gateways.messaging.forms import DECODERS, Form, subscriptions
 from headrace.gateways.messaging.inward import Incoming, answer_of, close_inlet, entry_of, error_body, offer
-from headrace.gateways.messaging.message import InvalidMessage, Message, subscription, topic_prefix
+from headrace.gateways.messaging.message import InvalidMessage, Message
 from headrace.gateways.messaging.outward import Outgoing
 from headrace.gateways.messaging.settings import OUTWARD, PUB, PULL, PUSH, RESPONDENT, SUB, SocketSettings
 from headrace.gateways.nng.requests import Respondent
@@ -109,11 +109,7 @@ def _open_inward(settings: NngSettings) -> NngWire:
     sockets = settings.sockets
     make_socket: Callable[..., Any] = pynng.Pull0
     if sockets.socket == SUB:
-        chosen = [
-            subscription(each) if sockets.form is Form.MESSAGE else topic_prefix(each.removesuffix("*"))[:-1]
-            for each in sockets.subscribe
-        ]
-        make_socket = partial(pynng.Sub0, topics=chosen)
+        make_socket = partial(pynng.Sub0, topics=subscriptions(sockets.subscribe, sockets.form))
     return NngWire(make_socket, settings.options, receive_buffer=sockets.high_water_mark)
 
 

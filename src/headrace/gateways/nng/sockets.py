@@ -19,8 +19,8 @@ from headrace.gateways.messaging.ends import (
     Sender,
     Wire,
 )
-from headrace.gateways.messaging.forms import Form
-from headrace.gateways.messaging.message import InvalidMessage, subscription, topic_prefix
+from headrace.gateways.messaging.forms import Form, subscriptions
+from headrace.gateways.messaging.message import InvalidMessage
 from headrace.gateways.nng.wire import NngWire, Options, Tls, endpoints, pynng
 
 Endpoints = str | Sequence[str]
@@ -160,12 +160,7 @@ class Subscriber(LossyReceiver):
     ) -> None:
         """With `form="raw"` a topic is what values begin with."""
         form = checked_form(form)
-        given = (topics,) if isinstance(topics, str) else tuple(topics)
-        if not given:
-            raise InvalidMessage("a subscriber to no topic gets nothing: name topics, or * for all")
-        chosen = [
-            subscription(each) if form is Form.MESSAGE else topic_prefix(each.removesuffix("*"))[:-1] for each in given
-        ]
+        chosen = subscriptions(topics, form)
         options = Options(
             endpoints(listen), endpoints(connect), high_water_mark, largest_bytes, tls=tls, is_insecure=insecure
         )

@@ -18,6 +18,7 @@ from headrace.gateways.gateway import Gateway, Overload, Progress
 from headrace.gateways.inlet import Inlet, Overloaded
 from headrace.gateways.inward import inlet_of
 from headrace.gateways.messaging.calls import Request
+from headrace.gateways.messaging.forms import subscriptions
 from headrace.gateways.messaging.inward import Incoming, answer_of, close_inlet, entry_of, error_body, offer
 from headrace.gateways.messaging.outward import Outgoing
 from headrace.gateways.messaging.settings import OUTWARD, PUB, PULL, PUSH, SUB, SocketSettings
@@ -33,7 +34,6 @@ from headrace.gateways.zeromq.curve import (
     read_public_keys,
 )
 from headrace.gateways.zeromq.requests import Responder
-from headrace.gateways.zeromq.sockets import subscriptions
 from headrace.gateways.zeromq.wire import Options, PublishingWire, ZmqWire
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from headrace.gateways.messaging.ends import (
     Receiver,
     Sender,
 )
-from headrace.gateways.messaging.forms import Form
-from headrace.gateways.messaging.message import InvalidMessage, subscription, topic_prefix
+from headrace.gateways.messaging.forms import Form, subscriptions
 from headrace.gateways.zeromq.curve import Curve
 from headrace.gateways.zeromq.wire import Options, PublishingWire, ZmqWire, endpoints
 
@@ -186,13 +185,3 @@ class Subscriber(LossyReceiver):
     @property
     def endpoint(self) -> str:
         return self._wire.endpoint
-
-
-def subscriptions(topics: str | Sequence[str], form: Form) -> list[bytes]:
-    """What the messages begin with that are wanted; plain publishers do not say where a topic ends."""
-    given = (topics,) if isinstance(topics, str) else tuple(topics)
-    if not given:
-        raise InvalidMessage("a subscriber to no topic gets nothing: name topics, or * for all")
-    if form is Form.MESSAGE:
-        return [subscription(each) for each in given]
-    return [topic_prefix(each.removesuffix("*"))[:-1] for each in given]
