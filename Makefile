@@ -1,5 +1,5 @@
 # Everything a person runs. `make demo` and `make test` do all the set-up on a fresh machine.
-# Usage: make [demo|test|test-fast|test-long|test-peers|test-cep-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-nexmark|bench-cdc|bench-queues|bench-eventsourcing|bench-cep|bench-search|bench-statsd|bench-polling|bench-sockets|bench-cores|clean]
+# Usage: make [demo|test|test-fast|test-long|test-peers|test-cep-peers|fuzz|setup|lint|fmt|docs|bench|bench-log|bench-broker|bench-pipelines|bench-keyed|bench-windows|bench-joins|bench-nexmark|bench-cdc|bench-queues|bench-eventsourcing|bench-cep|bench-search|bench-statsd|bench-polling|bench-sockets|bench-cores|bench-first|clean]
 
 PYTHON ?= python3
 BIN    := .venv/bin
@@ -14,7 +14,7 @@ POSTGRES_TESTS := $(addprefix tests/integration/,cdc_postgres test_cdc_postgres_
 	test_cdc_avro.py test_sync_postgres_types.py test_sync_contract.py::TestPostgres)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-nexmark bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling bench-sockets bench-cores proto requirements peers clean
+.PHONY: help setup demo test test-fast test-long test-peers test-mysql test-services test-cep-peers fuzz lint fmt docs bench bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-nexmark bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling bench-sockets bench-cores bench-first proto requirements peers clean
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -80,7 +80,7 @@ docs: setup     ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling bench-sockets bench-cores ## all benchmarks
+bench: bench-log bench-broker bench-pipelines bench-keyed bench-windows bench-joins bench-groups bench-cdc bench-queues bench-eventsourcing bench-cep bench-search bench-statsd bench-polling bench-sockets bench-cores bench-first ## all benchmarks
 
 bench-log: setup ## the log against the disk's own speed
 	$(BIN)/python benchmarks/log.py
@@ -132,6 +132,9 @@ bench-sockets: setup ## messages over ZeroMQ and nng beside plain pyzmq and pynn
 
 bench-cores: setup peers ## each part on one core and on two (CORES="--quick" to see that it runs)
 	$(BIN)/python benchmarks/cores.py $(CORES)
+
+bench-first: setup .cache/peers/spark/.resolved ## how long somebody waits for the first result (FIRST="--quick" to see that it runs)
+	$(BIN)/python benchmarks/first_results.py $(FIRST)
 
 peers: $(PEERS:%=.cache/peers/%/.resolved) ## fetch the real systems we are measured against
 
