@@ -2,7 +2,7 @@
 
 from headrace.dashboard.page import Page
 from headrace.dashboard.pages.events import EVENTS, STORE, STREAM
-from headrace.dashboard.pages.gateways import GATEWAYS_PAGE
+from headrace.dashboard.pages.gateways import GATEWAYS_PAGE, SERIES
 from headrace.dashboard.pages.groups import GROUP, GROUPS
 from headrace.dashboard.pages.overview import ALERTS, MAP, OVERVIEW
 from headrace.dashboard.pages.parts import CAPTURES, DERIVED, VIEWS
@@ -15,5 +15,5 @@ from headrace.dashboard.pages.topics import SCHEMA, TOPIC, TOPICS
 
 PAGES: tuple[Page, ...] = (
     OVERVIEW, TOPICS, RECORDS, SCHEMA, TOPIC, GROUPS, GROUP, QUEUES, QUEUE, EVENTS, STREAM, STORE, MAP, PIPELINES,
-    PIPELINE, PATTERNS, PATTERN, SEARCHES_PAGE, GATEWAYS_PAGE, CAPTURES, DERIVED, VIEWS, ALERTS,
+    PIPELINE, PATTERNS, PATTERN, SEARCHES_PAGE, GATEWAYS_PAGE, SERIES, CAPTURES, DERIVED, VIEWS, ALERTS,
 )  # fmt: skip
