@@ -121,6 +121,13 @@ class Socket:
             self.outbox += part
         return sum(map(len, parts))
 
+    def getsockopt(self, level: int, name: int, /) -> int:
+        return 0
+
+    def setsockopt(self, level: int, name: int, value: int, /) -> None: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
     def getsockname(self) -> tuple[str, int]:
         return ("127.0.0.1", 9092)
 

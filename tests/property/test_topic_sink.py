@@ -88,6 +88,7 @@ class World:
         found = SimpleNamespace(
             brokers=lambda: SimpleNamespace(addresses=dict(enumerate(connections))),
             broker=lambda node: connections[node],
+            coordinators={},
             any_broker=lambda: connections[0],
             run_with_retries=lambda attempt, **_: attempt(),
             pause=lambda _: [shell.finish() for shell in self.shells],
