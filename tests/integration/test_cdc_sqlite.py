@@ -507,3 +507,75 @@ def test_what_is_done_to_tables_without_a_key(path: Path, statement: str) -> Non
     follower.crash()
     tables = ["t", "keyed", *(["new"] if "new" in statement else [])]
     assert {name: _copied(follower, name) for name in tables} == {name: _bag(db, name) for name in tables}
+
+
+def _add_triggers(db: sqlite3.Connection) -> None:
+    # SQLite keeps the table's name as it is written here.
+    touch = "UPDATE touched SET at = 'touched' WHERE rowid = NEW.rowid"
+    db.execute(f"CREATE TRIGGER touch AFTER UPDATE OF v ON Touched BEGIN {touch}; END")
+    refuse = "DELETE FROM touched WHERE rowid = NEW.rowid"
+    db.execute(f"CREATE TRIGGER refuse AFTER INSERT ON touched WHEN NEW.v = 'b' BEGIN {refuse}; END")
+
+
+@pytest.mark.parametrize("columns", ["id INTEGER PRIMARY KEY, v, at", "id INTEGER, v, at"])
+def test_what_a_trigger_of_the_user_does_comes_behind_what_set_it_off(path: Path, columns: str) -> None:
+    db = _database(path)
+    db.execute(f"CREATE TABLE touched ({columns})")
+    db.execute("INSERT INTO touched VALUES (1, 'a', NULL)")
+    follower = Follower(lambda: SqliteSource(SqliteSettings(path, poll_s=0.002)))
+    follower.start()
+    follower.drain()
+    _add_triggers(db)
+    follower.drain()
+    db.execute("UPDATE touched SET v = 'c' WHERE id = 1")
+    db.execute("INSERT INTO touched VALUES (2, 'b', NULL), (3, 'd', NULL)")
+    follower.drain()
+    assert _bag(db, "touched") == _copied(follower, "touched")
+    assert {row["v"] for row in follower.replica.tables["main.touched"].values()} == {"c", "d"}
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_what_was_written_before_a_new_trigger_was_seen_is_read_again(path: Path, is_running: bool) -> None:
+    db = _database(path)
+    db.execute("CREATE TABLE touched (id INTEGER PRIMARY KEY, v, at)")
+    db.execute("INSERT INTO touched VALUES (1, 'a', NULL)")
+    source = SqliteSource(SqliteSettings(path))
+    source.open(None)
+    while source.next_batch(0) is not None:
+        pass
+    position = source.position()
+    if not is_running:
+        source.close()
+    _add_triggers(db)
+    db.execute("UPDATE touched SET v = 'c' WHERE id = 1")
+    db.execute("INSERT INTO touched VALUES (2, 'b', NULL)")
+    if not is_running:
+        source = SqliteSource(SqliteSettings(path))
+        source.open(position)
+    rows: dict[Any, Any] = {}
+    while (batch := source.next_batch(0)) is not None:
+        for event in batch.events:
+            if not isinstance(event, Change) or event.table.name != "touched":
+                continue
+            if event.op == "t":
+                rows.clear()
+            elif event.after is not None:
+                rows[event.after[0]] = event.table.python_row(event.after)
+            elif event.before is not None:
+                rows.pop(event.before[0], None)
+    source.close()
+    assert list(rows.values()) == [{"id": 1, "v": "c", "at": "touched"}]
+
+
+def test_a_trigger_that_leaves_the_table_alone_has_nothing_read_again(path: Path) -> None:
+    db = _database(path)
+    db.execute("CREATE TABLE log (what TEXT)")
+    follower = Follower(lambda: SqliteSource(SqliteSettings(path, filters=Filters(include_tables=["main.plain"]))))
+    follower.start()
+    db.execute("INSERT INTO plain VALUES (1, 1, NULL, NULL)")
+    follower.drain()
+    before = follower.replica.events
+    db.execute("CREATE TRIGGER audit AFTER UPDATE ON plain BEGIN INSERT INTO log VALUES ('plain_sailing'); END")
+    db.execute("UPDATE plain SET a = 2 WHERE id = 1")
+    follower.drain()
+    assert follower.replica.events == before + 1

@@ -5,10 +5,15 @@ was written between a change of shape and the moment at which it is noticed is c
 values of a new column, the rows of a table that was dropped and made again, of which the old triggers knew nothing.
 
 A column that a trigger names cannot be dropped; SQLite says so, and `uninstall` of the table goes before.
+
+SQLite runs a table's triggers from the youngest to the oldest. One of the user's that is younger than ours, and writes
+to the same table (`AFTER UPDATE … UPDATE t SET changed_at = …`), has its own change noted before the one that it
+belongs to, and the last word about the row is an old one. So ours are made again whenever they are not the youngest.
 """
 
 # ruff: noqa: S608 - the names in these statements are quoted, and the capture's own is checked
 
+import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -38,6 +43,8 @@ from headrace.telemetry.logs import get_logger
 log = get_logger(__name__)
 REPLACED = "it was replaced by another table of its name, or its triggers were taken away"
 _REKEYED = "its rows are known by another key or by other values than before"
+_OVERTAKEN = "a trigger that was added to it writes to it as well, and came before the triggers of the capture"
+_BEGIN = re.compile(r"\bBEGIN\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +165,8 @@ class Capture:
                 self._begin_again(known_now, shape, REPLACED)
             elif not shape.has_same_identity(known_now.shape):
                 self._begin_again(known_now, shape, _REKEYED)
+            elif self._is_overtaken(known_now):
+                self._begin_again(known_now, shape, _OVERTAKEN)
             elif known_now.shape != shape:
                 self._change(known_now, shape)
 
@@ -208,6 +217,36 @@ class Capture:
             )
         }
 
+    def _is_overtaken(self, known: Known) -> bool:
+        """Whether a trigger that is no capture's runs before ours, and may have written to the table itself.
+
+        By the words of all triggers, for one may set off another; what a foreign key does is in none of them.
+        """
+        table = known.shape.table
+        captures = {trigger for one in _captures_in(self._connection) for trigger in self._triggers_of(one)}
+        theirs = [
+            (number, on, sql)
+            for number, name, on, sql in self._connection.execute(
+                "SELECT rowid, name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'"
+            )
+            if name not in captures
+        ]
+        (oldest,) = self._connection.execute(
+            "SELECT min(rowid) FROM sqlite_master WHERE type = 'trigger' AND name IN (?, ?, ?, ?, ?)",
+            [trigger_name(self._name, known.id, kind) for kind in KINDS],
+        ).fetchone()
+        if not any(on.lower() == table.lower() and number > oldest for number, on, _ in theirs):
+            return False
+        if self._connection.execute("SELECT 1 FROM pragma_foreign_key_list(?)", [table]).fetchone():
+            return True
+        word = re.escape(quote(table)[1:-1])
+        named = re.compile(rf"(?<!\w){word}(?!\w)", re.IGNORECASE)
+        return any(named.search(_BEGIN.split(sql, maxsplit=1)[-1]) for _, _, sql in theirs)
+
+    def _triggers_of(self, capture: str) -> set[str]:
+        shapes = self._connection.execute(f"SELECT id FROM {quote(capture + '_shapes')}").fetchall()
+        return {trigger_name(capture, shape_id, kind) for (shape_id,) in shapes for kind in KINDS}
+
     def _retire(self, known: Known) -> None:
         for kind in KINDS:
             self._connection.execute(f"DROP TRIGGER IF EXISTS {trigger_name(self._name, known.id, kind)}")
@@ -256,7 +295,11 @@ def uninstall(path: Path, capture: str = "headrace", busy_timeout_s: float = 10.
 def list_captures(path: Path, busy_timeout_s: float = 10.0) -> list[str]:
     """The captures that are installed in a database."""
     with closing(connect(path, busy_timeout_s)) as connection, translated(path):
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        return _captures_in(connection)
+
+
+def _captures_in(connection: sqlite3.Connection) -> list[str]:
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     names = [name.removesuffix("_state") for name in tables if name.endswith("_state")]
     return [name for name in names if tables.issuperset(own_tables(name))]
 
