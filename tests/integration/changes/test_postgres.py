@@ -166,3 +166,25 @@ def test_a_table_without_a_key_is_read_again_whole(stand: PostgresStand, count: 
             found = rest(stream, 2.0)
             token = found[min(count, 300)].position
         assert [change.op for change in found] == ["t", *["r"] * 600]
+
+
+def test_a_stream_without_a_slot_leaves_no_publication_that_refuses_updates(stand: PostgresStand) -> None:
+    stand.db.execute("create table log (what text)")
+    for tables in (["log"], []):
+        with changes(stand.url, tables) as stream:
+            with changes(stand.url, tables) as other:
+                stand.db.execute("insert into log values ('a')")
+                assert read(other, 1)[0].after == {"what": "a"}
+            # What the other one needed no more, this one still does.
+            stand.db.execute("insert into log values ('b')")
+            assert [change.after for change in read(stream, 2)] == [{"what": "a"}, {"what": "b"}]
+        stand.db.execute("update log set what = 'c'")
+        assert stand.db.execute("select pubname from pg_publication").fetchall() == []
+
+
+def test_a_publication_may_be_named_and_stays(stand: PostgresStand) -> None:
+    for slot in (None, "mine"):
+        with changes(stand.url, ["t"], slot=slot, publication="by_hand") as stream:
+            stand.put({1: str(slot)})
+            assert read(stream, 1)[0].after == {"id": 1, "v": str(slot)}
+        assert stand.db.execute("select pubname from pg_publication").fetchall() == [("by_hand",)]

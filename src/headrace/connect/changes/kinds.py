@@ -66,9 +66,11 @@ def postgres(
         batch_messages=_ROWS,
         temporary=slot is None,
     )
-    # The publication stays in the database, so readers of the same tables share one.
-    shared = f"headrace_changes_{sha256(repr(named).encode()).hexdigest()[:12]}"
-    chosen = replace(chosen, publication=slot or shared, **settings)
+    if "publication" not in settings:
+        # Readers without a slot share one for the same tables, which the last of them takes away.
+        shared = f"headrace_changes_{sha256(repr(named).encode()).hexdigest()[:12]}"
+        chosen = replace(chosen, publication=slot or shared, shared_publication=slot is None)
+    chosen = replace(chosen, **settings)
 
     def make(_position: Position | None) -> PostgresSource:
         return _bounded(PostgresSource(chosen))

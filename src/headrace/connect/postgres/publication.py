@@ -24,6 +24,10 @@ where p.pubname = %s and (to_jsonb(r)->>'prqual' is not null or to_jsonb(r)->>'p
 """
 
 
+# A number of 64 bits for a name; in no other use there than by these three.
+_READERS: Final = "hashtextextended('headrace publication ' || %s, 0)"
+
+
 class NotPublished(SourceRefused):
     """A table is not in the publication, and this user may not add it, or shall not."""
 
@@ -69,6 +73,20 @@ def ensure_publication(
         ) from error
     log.info("publication ensured", publication=name, tables=len(tables))
     return True
+
+
+def join_readers(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> None:
+    """Be one of those for whom a publication is kept, as long as this connection lasts; before it is made."""
+    connection.execute(f"select pg_advisory_lock_shared({_READERS})", [name])
+
+
+def leave_readers(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> None:
+    """Drop a publication unless somebody else reads by it: while it is there, the server refuses updates and deletes
+    of its tables without a key. If this reader was killed, the next one of its tables does it."""
+    connection.execute(f"select pg_advisory_unlock_shared({_READERS})", [name])
+    row = connection.execute(f"select pg_try_advisory_lock({_READERS})", [name]).fetchone()
+    if row is not None and row[0]:
+        connection.execute(f"drop publication if exists {quote(name)}")
 
 
 def _check(

@@ -35,6 +35,7 @@ class PostgresSettings:
     failover: bool = False
     streaming: bool = True  # large transactions are sent while they run, and wait here
     temporary: bool = False  # the slot goes with the connection
+    shared_publication: bool = False  # it goes with the last one that reads by it
     batch_messages: int = 8192
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ from headrace.connect.postgres.catalog import quote
 from headrace.connect.postgres.chunks import check_marks, mark_in
 from headrace.connect.postgres.connection import check_server, connect, system_of, translated
 from headrace.connect.postgres.decode import Decoder
+from headrace.connect.postgres.publication import join_readers, leave_readers
 from headrace.connect.postgres.relation import LogPosition
 from headrace.connect.postgres.replication import ReplicationStream
 from headrace.connect.postgres.reselect import complete
@@ -86,6 +87,8 @@ class PostgresSource:
         self.database = side.info.dbname
         position = self._of_this_system(position, system_of(side))
         stored = position or {}
+        if settings.shared_publication:
+            join_readers(side, settings.publication_name)
         self._tables = tables = CapturedTables(side, settings, stored)
         tables.publish()
         state = slot_state(side, settings.slot)
@@ -364,6 +367,9 @@ class PostgresSource:
             self._stream.close()
             self._stream = None
         if self._side is not None:
+            with contextlib.suppress(psycopg.Error):
+                if self._settings.shared_publication:
+                    leave_readers(self._side, self._settings.publication_name)
             with contextlib.suppress(psycopg.Error):
                 self._side.close()
             self._side = None
