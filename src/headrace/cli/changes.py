@@ -83,6 +83,7 @@ def changes(
         operations=operations,
         columns=columns,
         heartbeat_s=heartbeat_s,
+        acknowledge=place is None,  # what is behind the file's position must be there when it is read again
         **{name: _value(text) for name, text in settings},
     )
     if place is not None and not stream.can_resume:
@@ -98,10 +99,13 @@ def _print(stream: Changes, place: Path | None, limit: int | None, quiet_s: floa
     left, waited = limit, 0.0
     wait_s = _LOOK_S if quiet_s is None else min(_LOOK_S, quiet_s)
     lines: list[str] = []
-    if place is not None:
-        _store(place, stream.position)
+    stored = _keep(stream, place, "")
     while not stream.is_over and (left is None or left > 0):
-        change = stream.next(0.0 if lines else wait_s)
+        try:
+            change = stream.next(0.0 if lines else wait_s)
+        except HeadraceError:
+            _write(lines)  # an error comes behind the changes that stand before it
+            raise
         if change is not None:
             waited = 0.0
             lines.append(json.dumps(change.as_json(), ensure_ascii=False))
@@ -109,16 +113,29 @@ def _print(stream: Changes, place: Path | None, limit: int | None, quiet_s: floa
             if len(lines) < 256 and left != 0:
                 continue
         if lines:
-            sys.stdout.write("\n".join(lines) + "\n")
-            sys.stdout.flush()
+            _write(lines)
             lines.clear()
-            if place is not None:
-                _store(place, stream.position)
+            stored = _keep(stream, place, stored)
             continue
         check_output()
+        stored = _keep(stream, place, stored)  # of what was passed over nothing is printed
         waited += wait_s
         if quiet_s is not None and waited >= quiet_s:
             return
+
+
+def _keep(stream: Changes, place: Path | None, stored: str) -> str:
+    """Store how far it has come, if that is wanted and news; then the source may forget what is before."""
+    if place is None or (token := stream.position) == stored:
+        return stored
+    _store(place, token)
+    stream.acknowledge(token)
+    return token
+
+
+def _write(lines: list[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
 
 
 def _stored(place: Path) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from headrace.cli import changes as command
+from headrace.connect.changes import Changes, PositionLost, RowChange
 from tests.integration.changes.test_sqlite import SqliteStand
 from tests.integration.waiting import wait_until
 
@@ -93,3 +95,54 @@ def test_mistakes_get_a_sentence(stand: SqliteStand, tmp_path: Path) -> None:
     assert not place.exists()
     with closing(sqlite3.connect(stand.path)) as db:
         assert db.execute("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'").fetchone() == (0,)
+
+
+def test_nothing_is_forgotten_before_the_file_says_that_it_was_printed(
+    stand: SqliteStand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "place"
+    arguments = [stand.url, "--table", "t", "--slot", "mine", "--position", str(place), "--for", "0.5"]
+    assert run(*arguments).returncode == 0
+    for number in range(1, 10):
+        stand.put({number: "a"})
+    stored = place.read_text()
+    wait_for_next, store = Changes.next, command._store
+    monkeypatch.setattr(Changes, "next", lambda stream, _: wait_for_next(stream, 2))  # all that there is at once
+
+    def dies(path: Path, token: str) -> None:
+        if token != stored.strip():
+            raise OSError(28, "No space left on device")
+        store(path, token)
+
+    monkeypatch.setattr(command, "_store", dies)
+    with pytest.raises(OSError, match="space"):
+        command.changes.main([*arguments, "--set", "batch_rows=1"], standalone_mode=False)
+    assert place.read_text() == stored
+    assert [one["key"]["id"] for one in lines(run(*arguments).stdout)] == [*range(1, 10)]
+
+
+def test_what_is_printed_nowhere_does_not_hold_up_the_database(stand: SqliteStand, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    arguments = [stand.url, "--slot", "mine", "--position", str(place), "--op", "d", "--for", "2.5"]
+    assert run(*arguments).returncode == 0
+    stored = place.read_text()
+    stand.put({1: "a"})
+    assert run(*arguments).stdout == ""
+    assert place.read_text() != stored
+    with closing(sqlite3.connect(stand.path)) as db:
+        assert db.execute("SELECT count(*) FROM mine_changes").fetchone() == (0,)
+
+
+def test_an_error_comes_behind_the_lines_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken:
+        is_over = False
+        told = iter([RowChange("c", "t", {"id": 1}, None, {"id": 1}, None, 0)])
+
+        def next(self, _: float) -> RowChange:
+            for change in self.told:
+                return change
+            raise PositionLost("it is gone", "begin anew")
+
+    with pytest.raises(PositionLost):
+        command._print(Broken(), None, None, None)  # type: ignore[arg-type]
+    assert [one["key"] for one in lines(capsys.readouterr().out)] == [{"id": 1}]

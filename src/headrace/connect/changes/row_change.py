@@ -76,11 +76,11 @@ class RowChange:
         """What `json.dumps` takes as it is: decimals and times as text, binary as `{"base64": …}`."""
         return {
             "op": self.op,
-            "table": self.table,
+            "table": plain(self.table),
             "key": plain(self.key),
             "before": plain(self.before),
             "after": plain(self.after),
-            "transaction": self.transaction,
+            "transaction": plain(self.transaction),
             "ts_us": self.ts_us,
             "position": self.position,
         }
@@ -91,7 +91,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
-        return value if value.isascii() else value.encode(errors="surrogateescape").decode(errors="replace")
+        return value if value.isascii() else _writable(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Decimal):
@@ -103,10 +103,18 @@ def plain(value: Any) -> Any:
     if isinstance(value, dt.timedelta):
         return _duration(value)
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {plain(str(name)): plain(each) for name, each in value.items()}
     if isinstance(value, Sequence | set | frozenset):
         return [plain(each) for each in value]
     return UNAVAILABLE_TEXT if value is UNCHANGED else str(value)
+
+
+def _writable(text: str) -> str:
+    """As it is, but for what UTF-8 cannot write: bytes that are no text, and halves of letters in JSON."""
+    try:
+        return text.encode(errors="surrogateescape").decode(errors="replace")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _duration(value: dt.timedelta) -> str:

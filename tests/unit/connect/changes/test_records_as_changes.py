@@ -41,6 +41,15 @@ def test_any_record_is_one_change(
         assert change.op == "d"
 
 
+def test_half_a_letter_in_json_can_be_written() -> None:
+    half = b'{"\\ud800": ["a\\udfff", "\\ud83d\\ude00"]}'
+    envelope = b'{"op": "c", "after": %b, "source": {"table": "\\ud800", "txId": "\\ud800"}}' % half
+    for value in (half, envelope):
+        shown = RecordReader("t").change_in(Record(0, 0, half, value)).as_json()
+        assert shown["key"] == shown["after"] == {"\ufffd": ["a\ufffd", "\U0001f600"]}
+        json.dumps(shown, ensure_ascii=False).encode()
+
+
 def test_a_value_that_is_no_envelope_is_a_row_even_if_it_looks_like_one() -> None:
     reader = RecordReader("t")
     for row in ({"op": "d"}, {"op": "c", "after": 1}, {"op": ["c"], "after": {}, "ts_ms": 1}, {"op": {}, "source": {}}):
