@@ -187,6 +187,22 @@ def test_after_kill_9_no_mail_is_missing_and_one_in_doubt_has_the_same_id(cluste
     assert len(offsets) == len(set(offsets)) == 7, "each hit in one digest"
 
 
+def test_a_mail_that_is_under_way_when_it_is_told_to_end_is_not_sent_again(cluster: Cluster, tmp_path: Path) -> None:
+    mailbox, is_answered = Mailbox(), threading.Event()
+    mailbox.before_answer = lambda: is_answered.wait(20)
+    write(cluster, "ended.hits", hit("ann", 1))
+    with mail_server(mailbox) as port:
+        with running(cluster, "ended", port, tmp_path) as runner:
+            wait_until(lambda: len(mailbox.mails) == 1, "the server has the mail, and has not said so")
+            runner.stopping.set()
+            time.sleep(0.7)  # the sender looks every half second whether it is to end
+            is_answered.set()
+        with running(cluster, "ended", port, tmp_path):
+            write(cluster, "ended.hits", hit("bob", 2))
+            wait_until(lambda: len(mailbox.mails) >= 2, "mails are sent again")
+    assert sorted(to for (to,), _ in mailbox.mails) == ["ann@example.org", "bob@example.org"]
+
+
 def body(mail: Any) -> str:
     return str(mail.get_body(("plain",)).get_content())
 

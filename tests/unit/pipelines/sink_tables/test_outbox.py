@@ -76,6 +76,28 @@ def test_what_was_in_doubt_is_sent_again_with_its_key(store: str) -> None:
         assert sorted(sent.keys) == ["k1", "k2", "k3"]
 
 
+def test_what_ends_while_the_sending_ends_is_remembered(ledger: Ledger) -> None:
+    class Ended(BaseException):
+        pass
+
+    are_sent, is_ending = threading.Barrier(3), threading.Event()
+
+    def send(_: Mapping[str, Any], key: str) -> None:
+        are_sent.wait(10)
+        if key == "k1":
+            is_ending.set()
+            raise Ended
+        is_ending.wait(10)
+        if key == "k3":
+            raise ConnectionError("no line")
+
+    ledger.take_in(Numbered("q", 0), records(1, 2, 3))
+    with pytest.raises(Ended):
+        deliver(ledger, send, QUICK)
+    assert ledger.counts() == {"done": 1, "failed": 0, "waiting": 1, "sending": 1}
+    assert [(each.key, each.attempts) for each in ledger.pending(0, 10)] == [("k1", 0), ("k3", 1)]
+
+
 def test_failures_are_tried_again_and_then_kept(ledger: Ledger) -> None:
     sent = Sent({"k1": 2, "k2": 99})
     ledger.take_in(Numbered("q", 0), records(1, 2, 3))

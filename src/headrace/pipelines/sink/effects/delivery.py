@@ -77,8 +77,17 @@ class Deliveries:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for what is under way, and remember how it ended: it would be sent again."""
         self._pool.shutdown()
+        ended = [future.result() for future in self._running if future.exception() is None]
+        try:
+            if ended:
+                self._ledger.remember(ended, self._pace.attempts)
+        except Exception as error:
+            if kind is None:
+                raise
+            _log.error("outbox: of %d records it is not remembered how they ended: %s", len(ended), error)
 
     @property
     def is_idle(self) -> bool:
@@ -126,9 +135,11 @@ class Deliveries:
             wait([Future()], timeout=pause or 0.0)
             return
         finished, _ = wait(self._running, timeout=pause, return_when=FIRST_COMPLETED)
-        results = [(future.result(), self._running.pop(future)) for future in finished]
+        results = [(future.result(), self._running[future]) for future in finished]
         if results:
             self._ledger.remember([result for result, _ in results], self._pace.attempts)
+        for future in finished:  # until then the end would remember them
+            del self._running[future]
         for result, lane in results:
             self._go_on(result, lane)
 
