@@ -8,6 +8,7 @@ import psycopg.rows
 import pytest
 
 from headrace.connect.changes import BadToken, PositionLost, RowChange, changes
+from headrace.connect.changes.token import Base, Token
 from headrace.connect.errors import SourceRefused
 from headrace.testing.contracts.changes import ChangesContract, ids, read, rest
 from tests.integration.cdc_postgres_server import VERSIONS, CdcPostgres
@@ -188,3 +189,16 @@ def test_a_publication_may_be_named_and_stays(stand: PostgresStand) -> None:
             stand.put({1: str(slot)})
             assert read(stream, 1)[0].after == {"id": 1, "v": str(slot)}
         assert stand.db.execute("select pubname from pg_publication").fetchall() == [("by_hand",)]
+
+
+def test_a_log_that_ends_before_the_token_is_noticed(stand: PostgresStand) -> None:
+    with changes(stand.url, ["t"], slot="mine", acknowledge=False) as stream:
+        stand.put({1: "a"})
+        read(stream, 1)
+        stand.put({2: "b"})
+        token = Token.parsed(read(stream, 1)[0].position)
+    stand.free()
+    # As it looks once a copy of the server's disk was put back.
+    later = Token(Base(token.base.of, {**token.base.position, "lsn": "7F/0"}), token.tail).as_text()
+    with pytest.raises(PositionLost, match="log ends before"):
+        changes(stand.url, ["t"], slot="mine", resume=later).open()

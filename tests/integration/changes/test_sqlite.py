@@ -157,15 +157,36 @@ def test_of_two_readers_of_one_slot_none_misses_a_change_in_silence(stand: Sqlit
             found += read(one, 4000)
 
 
-def test_a_backup_that_is_put_back_while_it_is_read_is_noticed(stand: SqliteStand, tmp_path: Path) -> None:
+def test_a_backup_that_was_put_back_and_written_to_is_noticed(stand: SqliteStand, tmp_path: Path) -> None:
+    with changes(stand.url, ["t"], slot="mine", acknowledge=False) as stream:
+        stand.put({1: "a"})
+        read(stream, 1)
+        with closing(stand.connect()) as db, closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
+            db.backup(backup)
+        stand.put({2: "b"})
+        token = read(stream, 1)[-1].position
+    for path in stand.path.parent.glob("shop.db*"):
+        path.unlink()
+    (tmp_path / "backup.db").rename(stand.path)
+    stand.put({3: "as many again", 4: "and more"})
+    with pytest.raises(PositionLost, match="put back and written to"):
+        changes(stand.url, ["t"], slot="mine", resume=token).open()
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_a_backup_that_is_put_back_while_it_is_read_is_noticed(
+    stand: SqliteStand, tmp_path: Path, written: int
+) -> None:
     with changes(stand.url, ["t"], slot="mine", acknowledge=False) as stream:
         with closing(stand.connect()) as db, closing(sqlite3.connect(tmp_path / "backup.db")) as backup:
             db.backup(backup)
             stand.put({1: "a", 2: "b"})
             assert ids(read(stream, 2)) == [1, 2]
+            with backup:
+                backup.executemany("INSERT INTO t VALUES (?, 'x')", [(7 + number,) for number in range(written)])
             backup.backup(db)
         stand.put({3: "c"})
-        with pytest.raises(PositionLost, match="older"):
+        with pytest.raises(PositionLost, match="backup was put back"):
             read(stream, 1)
 
 

@@ -12,8 +12,14 @@ from headrace.connect.postgres.types import TypeModes
 HERE = {"lsn": "0/64"}
 
 
-def slot(confirmed: int = 100, status: str = "reserved", plugin: str = "pgoutput", database: str = "shop") -> SlotState:
-    return SlotState("s", plugin, database, confirmed, status, 0)
+def slot(
+    confirmed: int = 100,
+    status: str = "reserved",
+    plugin: str = "pgoutput",
+    database: str = "shop",
+    end: int | None = 100,
+) -> SlotState:
+    return SlotState("s", plugin, database, confirmed, status, 0, end)
 
 
 def test_the_first_start() -> None:
@@ -26,11 +32,18 @@ def test_the_first_start() -> None:
 def test_every_later_start() -> None:
     for mode in ("initial", "never", "when-needed"):
         assert decide_start(HERE, slot(), mode, "s") == Start(Begin.STREAM, lsn=100)
+        assert decide_start(HERE, slot(90, end=None), mode, "s") == Start(Begin.STREAM, lsn=100)
     assert decide_start(HERE | {"ended": True}, None, "initial-only", "s") == Start(Begin.ENDED)
 
 
 @pytest.mark.parametrize(
-    ("state", "said"), [(None, "is gone"), (slot(status="lost"), "is lost"), (slot(confirmed=101), "another reader")]
+    ("state", "said"),
+    [
+        (None, "is gone"),
+        (slot(status="lost"), "is lost"),
+        (slot(confirmed=101), "another reader"),
+        (slot(confirmed=90, end=99), "ends before the stored position"),
+    ],
 )
 def test_a_log_with_a_gap(state: SlotState | None, said: str) -> None:
     with pytest.raises(SourceRefused, match=said):

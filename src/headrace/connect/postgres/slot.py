@@ -21,14 +21,15 @@ FAILOVER_SINCE: Final = 170_000
 _PATIENCE_S: Final = 30.0  # how long another reader may take to let go
 _STATE: Final = """
 select plugin, database, confirmed_flush_lsn::text, wal_status,
-       case when pg_is_in_recovery() then null else pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint end
+       case when pg_is_in_recovery() then null else pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint end,
+       case when pg_is_in_recovery() then null else pg_current_wal_flush_lsn()::text end
 from pg_replication_slots where slot_name = %s
 """
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A slot as the server sees it; `lag_bytes` is how much log it holds."""
+    """A slot as the server sees it; `lag_bytes` is how much log it holds, `end_lsn` where the log ends now."""
 
     name: str
     plugin: str | None
@@ -36,6 +37,7 @@ class SlotState:
     confirmed_lsn: int
     wal_status: str | None
     lag_bytes: int
+    end_lsn: int | None = None  # a standby may be behind what its primary has sent
 
     @property
     def is_lost(self) -> bool:
@@ -48,8 +50,9 @@ def slot_state(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> Sl
     row = connection.execute(_STATE, [name]).fetchone()
     if row is None:
         return None
-    plugin, database, confirmed, status, lag = row
-    return SlotState(name, plugin, database, parse_lsn(confirmed or "0/0"), status, int(lag or 0))
+    plugin, database, confirmed, status, lag, end = row
+    end_lsn = None if end is None else parse_lsn(end)
+    return SlotState(name, plugin, database, parse_lsn(confirmed or "0/0"), status, int(lag or 0), end_lsn)
 
 
 def check_slot(state: SlotState, database: str, *, may_be_lost: bool = False) -> None:
@@ -197,7 +200,8 @@ def decide_start(position: Position | None, slot: SlotState | None, mode: str, n
     if position.get("ended"):
         return Start(Begin.ENDED)
     here = LogPosition.from_json(position)
-    if slot is not None and not slot.is_lost and slot.confirmed_lsn <= here.lsn:
+    ends_before = slot is not None and slot.end_lsn is not None and slot.end_lsn < here.lsn
+    if slot is not None and not slot.is_lost and slot.confirmed_lsn <= here.lsn and not ends_before:
         return Start(Begin.STREAM, lsn=here.lsn)
     if mode == "when-needed":
         return Start(Begin.SNAPSHOT, drop_slot=slot is not None)
@@ -209,6 +213,12 @@ def decide_start(position: Position | None, slot: SlotState | None, mode: str, n
         )
     if slot.is_lost:
         raise slot_lost(name)
+    if ends_before:
+        raise PositionLost(
+            f"the server's log ends before the stored position {format_lsn(here.lsn)}, as after a backup was put back: "
+            "what is written from there on would be passed over",
+            "start with snapshot='when-needed'",
+        )
     raise PositionLost(
         f"slot {name} stands at {format_lsn(slot.confirmed_lsn)}, beyond the stored position {format_lsn(here.lsn)}: "
         "another reader used it, and changes are missing here",

@@ -1,7 +1,7 @@
 """SQLite as a source: the snapshot, then the table of changes.
 
-A position is `{"capture": …, "change": n}`, and while the snapshot goes on also `"snapshot"`: the table and the key
-up to which it was read.
+A position is `{"capture": …, "change": n, "at_ms": …}`, and while the snapshot goes on also `"snapshot"`: the table and
+the key up to which it was read. The time is that change's: numbers are given again after a backup was put back.
 """
 
 # ruff: noqa: S608 - the names in these statements are quoted, and the capture's own is checked
@@ -60,6 +60,7 @@ class SqliteSource:
         self._newest: dict[str, int] = {}  # the shape in which each table was last seen
         self._left_out: set[str] = set()
         self._change = 0
+        self._at_ms: int | None = None  # of that change, if it is known
         self._catch_up_to: int | None = None
         self._resumed: dict[str, Any] | None = None
         self._ended = False
@@ -88,21 +89,21 @@ class SqliteSource:
         self._learn_shapes()
         if position is not None and not position.get("ended"):
             try:
-                self._refuse_lost(position["capture"], position["change"])
+                self._refuse_lost(position["capture"], position["change"], position.get("at_ms"))
             except PositionLost:
                 if mode != "when-needed":
                     raise
                 position = None
                 self._is_anew = True
         if position is None:
-            self._change = last
+            self._go_to(last)
             if mode != "never":
                 self._start_snapshot(None)
             return
         self._left_out = set(position.get("left_out", ()))
         self._newest = {name: int(shape_id) for name, shape_id in position.get("shapes", {}).items()}
         self._ended = bool(position.get("ended"))
-        self._change = position["change"]
+        self._change, self._at_ms = position["change"], position.get("at_ms")
         self._stopped = StoppedTables(position.get(STORED))
         if self._stopped and self._settings.unseen_changes == REREAD and not self._ended:
             here = {f"main.{known.shape.table}" for known in self._capture.known() if known.active}
@@ -110,7 +111,18 @@ class SqliteSource:
         if "snapshot" in position:
             self._start_snapshot(position["snapshot"])
 
-    def _refuse_lost(self, capture: str, change: int) -> None:
+    def _go_to(self, change: int) -> None:
+        self._change, self._at_ms = change, self._time_of(change)
+
+    def _time_of(self, change: int) -> int | None:
+        """When a change was noted; None if it is not there any more."""
+        assert self._reader is not None
+        row = self._reader.execute(
+            f"SELECT at_ms FROM {self._settings.capture}_changes WHERE position = ?", [change]
+        ).fetchone()
+        return row[0] if row else None
+
+    def _refuse_lost(self, capture: str, change: int, at_ms: int | None = None) -> None:
         """Refuse a position behind which changes are missing."""
         installed, pruned, last = self._capture.state()
         if capture != installed:
@@ -119,6 +131,8 @@ class SqliteSource:
             missing = f"changes up to {pruned} were acknowledged by another reader"
         elif change > last:
             missing = "the file is older than it, as after a backup was put back"
+        elif at_ms is not None and self._time_of(change) not in (None, at_ms):
+            missing = "there is another change of that number, as after a backup was put back and written to"
         else:
             return
         raise PositionLost(
@@ -136,7 +150,7 @@ class SqliteSource:
         ).fetchone()[0]
         known = [known for known in self._capture.known() if known.active]
         if place is None:
-            self._change = newest
+            self._go_to(newest)
             self._newest = {one.shape.table: one.id for one in known}
         self._catch_up_to = newest
         self._resumed = place
@@ -173,7 +187,7 @@ class SqliteSource:
             events = self._next_changes(self._catch_up_to)
             if events:
                 return Batch(events, self.position())
-            self._change = self._catch_up_to
+            self._go_to(self._catch_up_to)
         events = []
         if not self._snapshot.is_done:
             begins_table = self._snapshot.begins_table
@@ -230,7 +244,7 @@ class SqliteSource:
         if is_full:
             self._seen = (-1, self._seen[1])  # there is more
         # Behind the read: what another reader acknowledged meanwhile is perhaps not in it.
-        self._refuse_lost(self._installed, self._change)
+        self._refuse_lost(self._installed, self._change, self._at_ms)
         if any(row[1] not in self._tables for row in rows):
             self._learn_shapes()
         events: list[Event] = []
@@ -249,7 +263,7 @@ class SqliteSource:
                     self._seen = (-1, self._seen[1])
                     return events  # it is raised at the next call, behind what stands before it
             self._newest[shape.table] = shape_id
-            self._change = position
+            self._change, self._at_ms = position, at_ms
             if op != "s" and shape.table not in self._left_out:
                 events += self._events_of(table, op, row, origin, position)
         return events
@@ -282,7 +296,9 @@ class SqliteSource:
         if self._snapshot is not None and not self._snapshot.is_done:
             is_catching_up = self._catch_up_to is not None and self._change < self._catch_up_to
             found["snapshot"] = self._resumed if is_catching_up else self._snapshot.place
-        return found | with_values(left_out=sorted(self._left_out), **self._stopped.stored, ended=self._ended)
+        return found | with_values(
+            at_ms=self._at_ms, left_out=sorted(self._left_out), **self._stopped.stored, ended=self._ended
+        )
 
     def facts(self) -> dict[str, Any]:
         return self._stopped.facts
