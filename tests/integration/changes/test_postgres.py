@@ -202,3 +202,23 @@ def test_a_log_that_ends_before_the_token_is_noticed(stand: PostgresStand) -> No
     later = Token(Base(token.base.of, {**token.base.position, "lsn": "7F/0"}), token.tail).as_text()
     with pytest.raises(PositionLost, match="log ends before"):
         changes(stand.url, ["t"], slot="mine", resume=later).open()
+
+
+@pytest.mark.parametrize("slot", [None, "mine"])
+def test_a_reader_that_takes_nothing_more_keeps_no_more_log_than_it_may(
+    stand: PostgresStand, slot: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.connect.changes.stream._KEEP_ALIVE_S", 0.1)
+    with changes(stand.url, ["t"], slot=slot, lag_cap_bytes=500_000, heartbeat_s=0.1) as stream:
+        stand.put({1: "a"})
+        read(stream, 1)
+        for number in range(2, 6):
+            stand.put({number: "a"})  # read ahead, and then waited with
+
+        def is_dropped() -> bool:
+            stand.put({1: "x" * 100_000})
+            return stand.db.execute("select slot_name from pg_replication_slots").fetchall() == []
+
+        wait_until(is_dropped, "the slot stays, and with it the log")
+        with pytest.raises(SourceRefused, match="more than lag_cap_bytes"):
+            rest(stream)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 from headrace.connect.change import Position
 from headrace.connect.changes.row_change import HEARTBEAT, Choice, Mark, Marks, RowChange
@@ -24,6 +24,7 @@ from headrace.retry import Backoff
 from headrace.telemetry.logs import get_logger
 
 log = get_logger(__name__)
+T = TypeVar("T")
 _POLL_S: Final = 0.25
 _AHEAD: Final = 1  # portions
 _KEEP_ALIVE_S: Final = 5.0
@@ -208,9 +209,13 @@ class Changes:
             self._wake()
 
     def _next(self) -> Portion | None:
+        return self._reopening(lambda: self._reader.next(_POLL_S))
+
+    def _reopening(self, act: Callable[[], T]) -> T | None:
+        """Read; if the source is away, go on once it is there again."""
         reader = self._reader
         try:
-            return reader.next(_POLL_S)
+            return act()
         except SourceUnavailable as error:
             if not reader.can_reopen or self._closing.is_set():
                 raise
@@ -238,7 +243,7 @@ class Changes:
             )
             if len(self._waiting) < _AHEAD or self._orders:
                 return False  # obey first
-        self._reader.keep_alive()
+        self._reopening(self._reader.keep_alive)
         return False
 
     def _linger(self) -> None:

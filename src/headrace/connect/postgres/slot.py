@@ -1,5 +1,6 @@
 """The replication slot: where a source begins by it, and how much of its log the server keeps for it."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -248,7 +249,8 @@ def look_after_slot(
         raise slot_lost(slot)
     if settings.lag_cap_bytes is not None and state.lag_bytes > settings.lag_cap_bytes:
         let_go()
-        when_free(lambda: drop_slot(connection, slot))
+        with contextlib.suppress(psycopg.errors.UndefinedObject):  # a temporary one went with its connection
+            when_free(lambda: drop_slot(connection, slot))
         raise slot_over_cap(slot, state.lag_bytes, settings.lag_cap_bytes)
     if state.lag_bytes > settings.lag_alarm_bytes:
         log.warning("slot lags", slot=slot, lag_bytes=state.lag_bytes, alarm_bytes=settings.lag_alarm_bytes)

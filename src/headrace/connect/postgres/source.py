@@ -66,6 +66,7 @@ class PostgresSource:
         self._position = LogPosition(0)
         self._ended = False
         self._beat_at = 0.0
+        self._looked_at = 0.0  # at the slot
         self._is_new = False
         self._system = ""
         self._is_replaced = False  # whether topics hold rows of which nobody knows whether they are still there
@@ -295,13 +296,17 @@ class PostgresSource:
     def _beat(self, now: float) -> None:
         """Look after the slot, and let the position move even if nothing happens."""
         self._beat_at = now + self._settings.heartbeat_s
-        assert self._side is not None
-        assert self._stream is not None
-        look_after_slot(self._side, self._settings, self._facts, let_go=self._stream.close)
+        self._look_after_slot(now)
         assert self._tables is not None
         self._found += self._tables.look()
         if self._tables.is_settling:
             self._beat_at = min(self._beat_at, now + _SETTLE_S)
+
+    def _look_after_slot(self, now: float) -> None:
+        self._looked_at = now
+        assert self._side is not None
+        assert self._stream is not None
+        look_after_slot(self._side, self._settings, self._facts, let_go=self._stream.close)
 
     # --- the rest of the contract
 
@@ -346,9 +351,14 @@ class PostgresSource:
         return list(query.key_of(row)) if query is not None and query.has_key else None
 
     def keep_alive(self) -> None:
-        """Nobody takes what was read; the server is told that we are there."""
-        if self._stream is not None and self._decoder is not None:
-            self._stream.keep_alive()
+        """Nobody takes what was read: the server is told that we are there, and what it keeps for us has its bound."""
+        if self._stream is None or self._decoder is None:
+            return
+        self._stream.keep_alive()
+        now = time.monotonic()
+        if now >= self._looked_at + self._settings.heartbeat_s:
+            with translated("the database does not permit what a capture needs"):
+                self._look_after_slot(now)
 
     def acknowledge(self, position: Position) -> None:
         """The server may forget what is before this."""

@@ -97,6 +97,22 @@ def test_a_source_that_ends_is_read_to_its_end_and_acknowledged() -> None:
     assert stream.is_over
 
 
+def test_a_source_that_goes_away_while_nobody_takes_anything_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.connect.changes.stream._KEEP_ALIVE_S", 0.01)
+    reader = MadeUp()
+
+    def away() -> None:
+        if not reader.reopened:
+            raise SourceUnavailable("it restarts")
+
+    reader.keep_alive = away  # type: ignore[method-assign]
+    reader.give(1)
+    with Changes(reader) as stream:
+        wait_for(lambda: reader.reopened)
+        reader.give(2, is_last=True)
+        assert ids(list(stream)) == [1, 2]
+
+
 def test_an_error_comes_behind_what_stands_before_it_and_again_when_asked_again() -> None:
     reader = MadeUp()
     reader.give(1)
