@@ -233,6 +233,7 @@ def test_what_comes_and_goes_while_it_runs_does_not_stop_it(path: Path) -> None:
     db.execute("INSERT INTO parents VALUES (1, 'a')")
     db.execute("CREATE TABLE plenty (id INTEGER PRIMARY KEY)")
     db.execute("INSERT INTO plenty VALUES (1), (2)")  # before anybody knows the table
+    db.execute(f"CREATE TABLE panorama (id INTEGER PRIMARY KEY, {', '.join(f'c{at}' for at in range(1100))})")
     follower.drain()
     db.execute("INSERT INTO plenty VALUES (3)")
     follower.drain()
@@ -243,6 +244,7 @@ def test_what_comes_and_goes_while_it_runs_does_not_stop_it(path: Path) -> None:
     db.execute("CREATE TABLE piece (id INTEGER PRIMARY KEY)")
     db.execute("INSERT INTO piece VALUES (1)")
     db.execute("DROP TABLE pure")
+    db.execute("DROP TABLE panorama")  # too wide, so it was left out
     db.execute("CREATE TABLE bare (id INTEGER PRIMARY KEY)")
     follower.run()
     assert set(follower.replica.tables["main.piece"]) == {(1,)}
@@ -325,6 +327,11 @@ def test_the_envelope_tells_every_value_apart(path: Path) -> None:
             "CREATE TABLE loose (a TEXT PRIMARY KEY); INSERT INTO loose VALUES (NULL)",
             ["loose"],
             r"a row of loose has no a.*DELETE FROM",
+        ),
+        (
+            f"CREATE TABLE wide (id INTEGER PRIMARY KEY, {', '.join(f'c{at}' for at in range(1100))})",
+            ["wide"],
+            r"table wide has 1101 columns.*leave the table out",
         ),
     ],
 )

@@ -217,3 +217,18 @@ def test_a_table_without_a_key_begins_again_behind_a_truncate(stand: SqliteStand
     assert found[0].op == "t"
     with changes(stand.url, ["bag"], slot="mine", snapshot=True, resume=found[-1].position) as stream:
         assert [change.op for change in rest(stream)] == ["t", *["r"] * 600]
+
+
+def test_a_snapshot_goes_on_behind_a_key_that_is_no_utf8(stand: SqliteStand) -> None:
+    stand.execute(
+        "CREATE TABLE odd (k PRIMARY KEY NOT NULL) WITHOUT ROWID", "INSERT INTO odd VALUES (1), ('a'), (x'61')"
+    )
+    with closing(stand.connect()) as db:
+        db.executemany("INSERT INTO odd VALUES (CAST(? AS TEXT))", [(b"\xff%d" % number,) for number in range(5)])
+    with changes(stand.url, ["odd"], slot="mine", snapshot=True, acknowledge=False) as stream:
+        found = read(stream, 8)
+    keys = [change.key for change in found]
+    assert len({repr(key) for key in keys}) == 8
+    for number, change in enumerate(found):
+        with changes(stand.url, ["odd"], slot="mine", resume=change.position, acknowledge=False) as stream:
+            assert [each.key for each in rest(stream)] == keys[number + 1 :]

@@ -5,8 +5,9 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any, Self
 
+from headrace.connect.errors import SourceRefused
 from headrace.connect.filters import check_key_columns
-from headrace.connect.sqlite.statements import own_tables
+from headrace.connect.sqlite.statements import FIXED_COLUMNS, own_tables
 from headrace.connect.sqlite.values import codec_of
 from headrace.connect.table import Column, Table, list_differences
 
@@ -123,6 +124,13 @@ def read_shape(connection: sqlite3.Connection, table: str, chosen: tuple[str, ..
             columns.append(ShapeColumn(name, declared, not not_null, default))
         if place:
             primary.append((place, name))
+    room = connection.getlimit(sqlite3.SQLITE_LIMIT_COLUMN)
+    if 2 * len(columns) + FIXED_COLUMNS + 1 > room:
+        raise SourceRefused(
+            f"table {table} has {len(columns)} columns, and a change has each of them twice: more than the {room} that "
+            "a table of SQLite may have",
+            "leave the table out: name the others",
+        )
     uniques = _uniques(connection, table)
     key = tuple(name for _, name in sorted(primary))
     if key and not any(set(unique.columns) == set(key) for unique in uniques):

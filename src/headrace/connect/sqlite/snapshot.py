@@ -44,8 +44,22 @@ class Snapshot(TableSnapshot[Known]):
         statement = f"SELECT {columns} FROM {quote(shape.table)}"
         values = [from_position(value) for value in after or ()]
         if after is not None:
-            statement += f" WHERE ({key}) > ({', '.join('?' * len(values))})"
+            places = []
+            for at, value in enumerate(values):
+                is_broken = isinstance(value, str) and not _is_utf8(value)
+                # A text with bytes that are no UTF-8 is given as its bytes; the plus takes the affinity of a CAST away.
+                places.append("+CAST(? AS TEXT)" if is_broken else "?")
+                values[at] = value.encode(errors="surrogateescape") if is_broken else value
+            statement += f" WHERE ({key}) > ({', '.join(places)})"
         return self._connection.execute(f"{statement} ORDER BY {key}" if key else statement, values)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class SqliteTables:
