@@ -26,7 +26,7 @@ from headrace.records import Codec
 
 LOG, TRIGGERS = "log", "triggers"
 METHODS: Final = (LOG, TRIGGERS)
-_NOT_OPTIONS: Final = ("url", "path", "filters", "types", "temporary")
+_NOT_OPTIONS: Final = ("url", "path", "filters", "types", "temporary", "shared_publication")
 
 
 @dataclass(frozen=True, slots=True)
