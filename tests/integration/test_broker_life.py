@@ -106,6 +106,16 @@ def test_a_directory_whose_broker_did_not_start_is_free_again(damaged: str, tmp_
         assert wire.produce("orders", BATCH) == (0, 0)
 
 
+def test_a_broker_of_its_own_takes_nothing_from_the_folder_that_its_user_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('of the user')")
+    monkeypatch.chdir(tmp_path)
+    with headrace.Broker(own_process=True) as broker, Wire(broker.bootstrap_servers) as wire:
+        wire.create("orders")
+        assert wire.produce("orders", BATCH) == (0, 0)
+
+
 @pytest.mark.parametrize("own_process", [False, True])
 def test_a_forked_child_that_leaves_the_block_takes_nothing_from_its_parent(own_process: bool) -> None:
     with headrace.Broker(own_process=own_process) as broker:

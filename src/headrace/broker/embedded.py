@@ -214,7 +214,8 @@ class _Process:
         return self._process.pid
 
     def start(self) -> list[Address]:
-        command = [sys.executable, "-m", "headrace.cli.main", "broker", "start", "--json"]
+        # -P: not out of the folder that this runs in, where a json.py is the user's and not Python's.
+        command = [sys.executable, "-P", "-m", "headrace.cli.main", "broker", "start", "--json"]
         command += ["--data-dir", self._config.data_dir]
         for listener in self._config.listeners:
             command += ["--listen", str(listener)]

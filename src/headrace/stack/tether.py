@@ -4,24 +4,10 @@ The kernel kills the child when its parent is gone, however that ended; everythi
 at any time. What the child itself has started (Spark's JVM) hangs on a pipe to it, and goes too.
 """
 
-import ctypes
-import os
 import runpy
-import signal
 import sys
-from typing import Final
 
-_PR_SET_PDEATHSIG: Final = 1
-
-
-def tie_to(parent: int) -> None:
-    """Die with this parent; at once if it is gone already."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
+from headrace.tether import tie_to
 
 
 def main() -> None:

@@ -1,8 +1,12 @@
 """A cleaning job in a process of its own: used for large jobs, and of the same result as one done in place."""
 
+import fcntl
 import os
 import shutil
+import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +17,7 @@ from headrace.storage.compaction.job import CleaningFailed, run, run_in_process
 from headrace.storage.config import LogConfig
 from headrace.storage.directory import LogDirectory
 from headrace.testing import FakeClock, MemoryFileSystem
+from tests.integration.waiting import wait_until
 from tests.small_logs import EPOCH_MS, append, end_transaction, new_log, records_from, some_records
 
 CUSTOMERS = TopicPartition("customers", 0)
@@ -106,6 +111,61 @@ def test_a_worker_that_fails_is_one_sentence_and_changes_nothing(tmp_path, monke
         assert not [name for name in os.listdir(log.directory) if name.endswith((".cleaned", ".swap"))]
         assert next(segment.path for segment in log.segments) == path
         assert records_from(log, 50) == before[50:]
+
+
+def test_a_worker_takes_nothing_from_the_folder_where_the_broker_was_started(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("raise SystemExit('of the user')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cleaner, "OWN_PROCESS_BYTES", 0)
+    with LogDirectory.open(str(tmp_path / "data"), clock=CLOCK) as directory:
+        log = directory.create(CUSTOMERS, CONFIG)
+        _fill(log, 10)
+        assert cleaner.clean(log, checkpoint=0, now_ms=EPOCH_MS)
+
+
+_BROKER = """
+import fcntl, sys
+from headrace.storage.compaction.job import CleaningJob, run_in_process
+from headrace.storage.filesystem import OsFileSystem
+
+job = CleaningJob(
+    directory=sys.argv[1], segments=((0, 100),), dirty_offset=0, uncleanable_offset=9, segment_bytes=1,
+    delete_retention_ms=0, now_ms=0, max_keys=10, aborted=(), producers={},
+)
+folder = OsFileSystem().open_directory(job.directory)
+fcntl.flock(folder.fileno(), fcntl.LOCK_EX)  # which the worker has, too, since it has the folder
+run_in_process(job, folder)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ties a child to its parent on Linux alone")
+def test_a_worker_ends_with_its_broker_and_writes_nothing_among_the_next_ones_files(tmp_path):
+    segment = tmp_path / "00000000000000000000.log"
+    os.mkfifo(segment)  # whoever opens it waits for somebody who writes
+    broker = subprocess.Popen([sys.executable, "-c", _BROKER, str(tmp_path)])
+    wait_until(lambda: tmp_path in _folders_of_children(broker.pid), "the worker has not begun")
+    broker.kill()
+    broker.wait()
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        wait_until(lambda: _is_free(folder), "the worker is still there", patience_s=20)
+    finally:
+        os.close(folder)
+        with suppress(OSError):  # nobody waits
+            os.close(os.open(segment, os.O_WRONLY | os.O_NONBLOCK))
+
+
+def _folders_of_children(process):
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [Path(f"/proc/{child}/cwd").readlink() for child in children]
+
+
+def _is_free(folder):
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def test_a_job_and_its_result_survive_json():

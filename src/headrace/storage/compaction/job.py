@@ -170,6 +170,9 @@ class Output:
 #
 # Walking records is work for the processor, and in the broker's process every moment of it would be taken from the
 # threads that append and read. A small job is not worth a process and is done in place.
+#
+# It ends with its broker, however that ends: the next one gives the same names to files of its own, and what is still
+# written by the last one's would be in them.
 
 COMPILED_FROM_RECORDS = 100_000  # as many are walked in the time that it takes to import Numba
 # Without garbage collection: an import is quicker without, and nothing here makes cycles.
@@ -184,7 +187,8 @@ def run_in_process(job: CleaningJob, folder: File) -> CleaningResult:
     """Do the job in a child process and wait for it, without holding up other threads."""
     descriptor = folder.fileno()
     child = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(descriptor)],
+        # -P: not out of the folder where the broker was started, where a json.py is the user's and not Python's.
+        [sys.executable, "-P", "-c", _CHILD, str(descriptor), str(os.getpid())],
         input=json.dumps(dataclasses.asdict(dataclasses.replace(job, directory="."))).encode(),
         capture_output=True,
         check=False,
@@ -218,6 +222,10 @@ def _decode_result(data: dict[str, Any]) -> CleaningResult:
 
 
 def work_as_child() -> None:
+    if sys.platform == "linux":
+        from headrace.tether import tie_to  # which the broker itself needs not
+
+        tie_to(int(sys.argv[2]))
     os.nice(5)  # whoever waits for an answer from the broker comes first
     os.fchdir(int(sys.argv[1]))
     job = _decode_job(json.load(sys.stdin))
