@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.records import BatchHeader, BodyTooLarge, Record
 from headrace.records.compression import MAX_BODY_BYTES
 from headrace.records.record import body_of, decode
+from headrace.storage.config import MAX_LONG
 from headrace.storage.indexes import AbortedTransaction
 from headrace.storage.segment import FileSlice, Segment
 
@@ -119,8 +120,10 @@ def first_at_or_after(log: "Log", timestamp: int) -> FoundRecord | None:
         for at, header in segment.headers(position):
             if header.max_timestamp < timestamp or header.last_offset < start:
                 continue
+            last = header.last_offset
             for record in _records_at(segment, at, header):
-                if record.timestamp >= timestamp and record.offset >= start:
+                # Nobody looks into a batch that is produced: numbers that no answer could hold are not found.
+                if timestamp <= record.timestamp <= MAX_LONG and start <= record.offset <= last:
                     return FoundRecord(record.offset, record.timestamp, header.leader_epoch)
     return None
 
@@ -142,7 +145,8 @@ def _youngest_of_all(log: "Log", segments: list[Segment]) -> FoundRecord | None:
             if header.last_offset < log.start_offset or (best and header.max_timestamp <= best.timestamp):
                 continue
             for record in _records_at(segment, at, header):
-                if record.offset >= log.start_offset and not (best and record.timestamp <= best.timestamp):
+                is_there = log.start_offset <= record.offset <= header.last_offset and record.timestamp <= MAX_LONG
+                if is_there and not (best and record.timestamp <= best.timestamp):
                     best = FoundRecord(record.offset, record.timestamp, header.leader_epoch)
     return best
 

@@ -13,6 +13,8 @@ from headrace.records import (
     header_at,
     records_of,
 )
+from headrace.records.batch import assemble
+from headrace.records.record import encode
 from headrace.storage.compaction.retained import BatchFilter, LastRecord, OffsetMap, TransactionWalk
 from headrace.storage.indexes import AbortedTransaction
 
@@ -159,3 +161,26 @@ def test_an_idle_marker_that_is_all_there_is_of_a_producer_stays_empty():
     assert header_at(kept).is_control
     assert _retained(kept, _filter(producers={7: LastRecord(-1, 0)})) == kept
     assert _retained(kept, _filter(producers={7: LastRecord(-1, 5)})) is None
+
+
+def _encoded(offset_delta, timestamp_delta, key, value, headers=b"\0"):
+    """A record with any headers."""
+    body = encode(Record(offset_delta, timestamp_delta, key, value), 0, 0)
+    inner = body[1:-1] + headers
+    return bytes([len(inner) * 2]) + inner
+
+
+@pytest.mark.parametrize("value", [b"2", None])
+@pytest.mark.parametrize("timestamp_delta", [2**63 - 1, -(2**63)])
+def test_a_batch_with_a_time_that_no_header_could_hold_stays_whole(value, timestamp_delta):
+    records = [_encoded(0, 0, b"a", b"1"), _encoded(1, timestamp_delta, b"b", value)]
+    batch = assemble(header_at(build_batch(RECORDS[:2])), b"".join(records))
+    kept = _retained(batch, _filter({b"a": 60, b"b": 51}))
+    assert kept is batch or timestamp_delta < 0
+
+
+@pytest.mark.parametrize("headers", [b"\xff\xff\xff\xff\x0f", b"\2", b"\1", b"\0\0"])
+def test_a_batch_with_headers_that_are_none_stays_whole_for_a_tombstone(headers):
+    records = [_encoded(0, 0, b"a", b"1"), _encoded(1, 0, b"b", None, headers)]
+    batch = assemble(header_at(build_batch(RECORDS[:2])), b"".join(records))
+    assert _retained(batch, _filter({b"a": 60, b"b": 51})) is batch

@@ -2,7 +2,9 @@
 
 import pytest
 
-from headrace.records import Codec, Record
+from headrace.records import Codec, Record, build_batch, header_at
+from headrace.records.batch import assemble
+from headrace.records.record import encode
 from headrace.storage.compaction.cleaner import clean
 from headrace.storage.reading import first_at_or_after, youngest
 from headrace.testing import MemoryFileSystem
@@ -72,3 +74,16 @@ def test_a_batch_without_records_has_no_say_in_the_time_index():
     assert clean(log, checkpoint=0, now_ms=EPOCH_MS)
     assert log.segments[0].largest_timestamp == EPOCH_MS + 2
     assert log.segments[0].indexes.times.last == (EPOCH_MS + 2, 2)
+
+
+_LONGEST = 2**63 - 1
+
+
+@pytest.mark.parametrize(("timestamp", "offset"), [(_LONGEST, 0), (-_LONGEST, 0), (0, _LONGEST), (0, -5)])
+def test_numbers_that_no_record_can_have_hide_no_other(timestamp, offset):
+    log = new_log(MemoryFileSystem())
+    good = header_at(build_batch([Record(0, EPOCH_MS + 9, b"k", b"v")]))
+    log.append(assemble(good, encode(Record(offset, timestamp, b"k", b"v"), 0, 0)), now_ms=EPOCH_MS)
+    append(log, [Record(0, EPOCH_MS + 5, b"k", b"v")])
+    assert first_at_or_after(log, EPOCH_MS) == (1, EPOCH_MS + 5, 0)
+    assert youngest(log) == (1, EPOCH_MS + 5, 0)

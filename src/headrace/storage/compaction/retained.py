@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
-from headrace.records import BatchHeader, BodyTooLarge, Buffer, ControlType, compress, control_type_of
+from headrace.records import BatchHeader, BodyTooLarge, Buffer, ControlType, RecordsError, compress, control_type_of
 from headrace.records.batch import CODEC_MASK, DELETE_HORIZON, assemble
 from headrace.records.compression import MAX_BODY_BYTES
 from headrace.records.record import body_of, decode, encode, walk
@@ -215,9 +215,14 @@ class BatchFilter:
         header = header._replace(
             record_count=selected.kept, max_timestamp=header.max_timestamp if header.is_log_append_time else latest
         )
-        if needs_horizon:
-            return self._with_horizon(header, selected.body)
-        return assemble(header, compress(header.codec, selected.body))
+        try:
+            if needs_horizon:
+                return self._with_horizon(header, selected.body)
+            return assemble(header, compress(header.codec, selected.body))
+        except (
+            RecordsError
+        ):  # times beyond 64 bits, or headers that are none: it stays as it came, and the log is compacted
+            return batch
 
     def _is_past(self, header: BatchHeader) -> bool:
         horizon = header.delete_horizon_ms
