@@ -93,6 +93,31 @@ def test_offsets_in_no_order_are_judged_as_the_dictionary_does(drawn, data):
     _assert_same(built, plain, table, drops_tombstones=False)
 
 
+WILD = [-(2**63), -64, -2, -1, 0, 1, 3, 200, 2**40, 2**63 - 2, 2**63 - 1]
+wild = st.lists(
+    st.tuples(st.integers(0, 3), st.lists(st.tuples(st.sampled_from([b"a", b"b"]), st.sampled_from(WILD)), min_size=1)),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(wild, st.integers(0, 12))
+@examples(200)
+def test_offsets_that_no_record_can_have_are_judged_as_the_dictionary_does(drawn, latest_offset):
+    built, base = [], 0
+    for gap, claimed in drawn:
+        base += gap
+        header = header_at(build_batch([Record(base + n, 0, b"k", b"v") for n in range(len(claimed))]))
+        built.append((header, b"".join(encode(Record(delta, 0, key, b"v"), 0, 0) for key, delta in claimed)))
+        base = header.next_offset
+    plain, table = OffsetMap(10), OffsetTable(10, SECRET)
+    for offsets in (plain, table):
+        for header, body in built:
+            offsets.note(header, body)
+        offsets.latest_offset = latest_offset
+    _assert_same(built, plain, table, drops_tombstones=False)
+
+
 @given(batches, st.data())
 @examples(100)
 def test_a_broken_body_is_refused_by_both(drawn, data):

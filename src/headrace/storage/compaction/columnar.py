@@ -27,6 +27,7 @@ Words = NDArray[np.uint64]
 _FEWEST_SLOTS = 1 << 14
 _MOST_MARKS = 1 << 28  # bits, of 32 MiB
 _BROKEN = -1
+_LAST = np.int64(2**63 - 2)  # so that there is one more
 _NO_MARKS = np.empty(0, np.uint8)
 _FREE = np.uint64(0)
 _INIT_0, _INIT_1 = np.uint64(0x736F6D6570736575), np.uint64(0x646F72616E646F6D)
@@ -192,6 +193,12 @@ def record_at(arena: Bytes, position: int, limit: int) -> tuple[int, int, int, i
 
 
 @compiled
+def offset_of(base_offset: int, offset_delta: int) -> int:
+    """A record's offset. A client may claim any: less than none, or, which is the last one then, beyond 64 bits."""
+    return _LAST if offset_delta > _LAST - base_offset else base_offset + offset_delta
+
+
+@compiled
 def turned(value: np.uint64, by: int) -> np.uint64:
     return (value << np.uint64(by)) | (value >> np.uint64(64 - by))
 
@@ -301,7 +308,7 @@ def note_keys(
                 table[slot, 0] = first
                 table[slot, 1] = second
                 added += 1
-            table[slot, 2] = np.uint64(base_offset + offset_delta + 1)
+            table[slot, 2] = np.uint64(offset_of(base_offset, offset_delta) + 1)
     if position != limit:
         return _BROKEN, False
     return added, grows and before <= last_delta
@@ -340,7 +347,7 @@ def select_records(
         position, timestamp_delta, offset_delta, key_at, key_size, value_size = record_at(arena, position, limit)
         if position < 0:
             return _BROKEN, 0, 0, False
-        offset = base_offset + offset_delta
+        offset = offset_of(base_offset, offset_delta)
         if offset <= latest_offset:
             if key_size < 0:
                 continue
@@ -350,7 +357,7 @@ def select_records(
                     continue
             else:
                 first, second = hash_key(arena, key_at, key_size, secret)
-                if table[slot_of(first, second, table), 2] > np.uint64(offset + 1):
+                if np.int64(table[slot_of(first, second, table), 2]) > offset + 1:
                     continue
             if value_size < 0:
                 if drops_tombstones:
