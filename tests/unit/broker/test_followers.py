@@ -5,7 +5,9 @@ import pytest
 from headrace.broker.queues import followers
 from headrace.broker.queues.followers import Reader
 from headrace.broker.turns import run_through
-from headrace.records import Codec, Record
+from headrace.records import Codec, Record, build_batch, header_at
+from headrace.records.batch import assemble
+from headrace.records.record import encode
 from headrace.testing import MemoryFileSystem
 from tests.small_logs import EPOCH_MS, append, new_log
 
@@ -41,3 +43,15 @@ def test_a_batch_that_ends_with_a_portion_was_handed_out_as_a_whole():
     assert (reader.offset, reader.whole_offset) == (2, 0)
     assert len(run_through(reader.read(2, log.end_offset))) == 2
     assert (reader.offset, reader.whole_offset) == (4, 4)
+
+
+@pytest.mark.parametrize("claimed", [-5, 0, 2, 2**40, 2**63 - 1])
+def test_a_record_that_claims_anothers_offset_has_none_passed_by_that_follow(claimed: int):
+    log = new_log(MemoryFileSystem())
+    header = header_at(build_batch([Record(place, EPOCH_MS, None, b"v") for place in range(2)]))
+    body = b"".join(encode(Record(offset, 0, None, b"v"), 0, 0) for offset in (0, claimed))
+    log.append(assemble(header, body), now_ms=EPOCH_MS)
+    append(log, [Record(place, EPOCH_MS, None, b"v") for place in range(3)])
+    reader = Reader(log, 0)
+    assert [record.offset for record in run_through(reader.read(100, log.end_offset))] == [0, 2, 3, 4]
+    assert reader.whole_offset == reader.offset == 5

@@ -21,7 +21,16 @@ from headrace.broker.turns import Deferred, Steps
 from headrace.delivery.headers import ORIGIN
 from headrace.delivery.schedule import SCHEDULE_TOPIC, Entry, PartitionId, Place, Schedule, Waiting, read_waiting
 from headrace.errors import HeadraceError
-from headrace.records import BatchHeader, Record, RecordsError, build_batch, header_at, headers_in, records_of
+from headrace.records import (
+    BatchHeader,
+    CorruptBatch,
+    Record,
+    RecordsError,
+    build_batch,
+    header_at,
+    headers_in,
+    records_of,
+)
 from headrace.records.record import bounded_body_of, decode
 from headrace.storage.errors import LogDeleted, NotDurable, OffsetOutOfRange, StorageError
 from headrace.storage.log import Log
@@ -268,8 +277,14 @@ class Reader:
 
     def _records_in(self, header: BatchHeader, body: bytes) -> Iterator[Record]:
         self._open = header
+        reached = header.base_offset - 1
         try:
-            yield from decode(header, body)
+            for record in decode(header, body):
+                # As its client wrote it: one far ahead would have all that follow, of whomever, passed by.
+                if not reached < record.offset <= header.last_offset:
+                    raise CorruptBatch(f"a record has the offset {record.offset}, which is not its own")
+                reached = record.offset
+                yield record
         except RecordsError as error:
             self._pass_by(header, error)
         self._open = None
