@@ -93,10 +93,12 @@ def records_in(fetched: Fetched, until: int | None = None, *, committed: bool) -
                 f"the checksum does not match at offset {header.base_offset} of {fetched.partition}: the batch was "
                 "altered on its way or on the broker's disk"
             )
-        # A batch comes whole, though it may begin before what was asked for and end behind it.
+        # A batch comes whole, though it may begin before what was asked for and end behind it. Its producer may have
+        # given a record any offset: whoever goes on behind one that is not in the batch would leave out all others'.
+        end = header.next_offset if until is None else min(until, header.next_offset)
         found.extend(
             ReadRecord(fetched.partition, record)
             for record in records_of(batch)
-            if record.offset >= fetched.offset and (until is None or record.offset < until)
+            if fetched.offset <= record.offset < end
         )
     return found
