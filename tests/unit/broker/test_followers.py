@@ -55,3 +55,13 @@ def test_a_record_that_claims_anothers_offset_has_none_passed_by_that_follow(cla
     reader = Reader(log, 0)
     assert [record.offset for record in run_through(reader.read(100, log.end_offset))] == [0, 2, 3, 4]
     assert reader.whole_offset == reader.offset == 5
+
+
+@pytest.mark.parametrize("claimed", [-(2**63), -(2**62) - EPOCH_MS - 1, 2**62, 2**63 - 1])
+def test_a_record_with_a_time_that_no_other_batch_could_hold_is_passed_by(claimed: int):
+    log = new_log(MemoryFileSystem())
+    header = header_at(build_batch([Record(0, EPOCH_MS, None, b"v")]))
+    log.append(assemble(header, encode(Record(0, claimed, None, b"v"), 0, 0)), now_ms=EPOCH_MS)
+    append(log, [Record(place, EPOCH_MS, None, b"v") for place in range(3)])
+    records = run_through(Reader(log, 0).read(100, log.end_offset))
+    assert [record.offset for record in records] == [1, 2, 3]

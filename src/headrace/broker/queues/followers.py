@@ -216,6 +216,9 @@ def copies_between(log: Log, start: int, end: int) -> Iterator[tuple[Record, byt
                         )
 
 
+_LATEST_MS = 2**62  # of two such times each is within 64 bits of the other
+
+
 class Reader:
     """Reads the committed records of a partition one after the other; one batch at a time is uncompressed."""
 
@@ -280,9 +283,12 @@ class Reader:
         reached = header.base_offset - 1
         try:
             for record in decode(header, body):
-                # As its client wrote it: one far ahead would have all that follow, of whomever, passed by.
+                # As its client wrote it: an offset far ahead would have all that follow, of whomever, passed by, and
+                # what cannot stand in one batch with others could not be copied.
                 if not reached < record.offset <= header.last_offset:
                     raise CorruptBatch(f"a record has the offset {record.offset}, which is not its own")
+                if abs(record.timestamp) > _LATEST_MS:
+                    raise CorruptBatch(f"a record has the time {record.timestamp}, which is none")
                 reached = record.offset
                 yield record
         except RecordsError as error:
