@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -223,9 +224,10 @@ def _decode_result(data: dict[str, Any]) -> CleaningResult:
 
 def work_as_child() -> None:
     if sys.platform == "linux":
-        from headrace.tether import tie_to  # which the broker itself needs not
+        with suppress(OSError, ImportError):  # better untied than not compacted
+            from headrace.tether import tie_to  # which the broker itself needs not
 
-        tie_to(int(sys.argv[2]))
+            tie_to(int(sys.argv[2]))
     os.nice(5)  # whoever waits for an answer from the broker comes first
     os.fchdir(int(sys.argv[1]))
     job = _decode_job(json.load(sys.stdin))
