@@ -174,6 +174,7 @@ def test_who_does_not_log_in_sees_nothing(stand, server):
         bearer("wrong"),
         bearer(""),
         {"Authorization": "Basic %%%"},
+        {"Authorization": "Basic caf\u00e9"},
         {"Authorization": "Digest x"},
         {"Cookie": "headrace=wrong"},
     ],

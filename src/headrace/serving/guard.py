@@ -19,7 +19,6 @@ files, to show us in nobody's frame, and to keep nothing.
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
 import html
@@ -146,7 +145,14 @@ def is_same_origin(headers: Headers) -> bool:
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host", "")
+    return origin is None or _is_of(origin, headers.get("host", ""))
+
+
+def _is_of(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:  # not an address in the brackets
+        return False
 
 
 def session_of(request: HTTPConnection) -> Session | None:
@@ -249,7 +255,7 @@ class Guard:
         try:
             self._check_host(request)
             if connection.headers.get("origin") is not None and not (
-                self._is_named(request) or urlsplit(connection.headers["origin"]).netloc == connection.headers["host"]
+                self._is_named(request) or _is_of(connection.headers["origin"], connection.headers["host"])
             ):
                 raise Refusal(403, "This page is from another site: name its origin where the server is started.")
             session = _ANYBODY if not self._access.asks else await self._identify(request)
@@ -368,7 +374,7 @@ class Guard:
         if known is None:
             try:
                 user, _, password = base64.b64decode(shown, validate=True).decode().partition(":")
-            except (binascii.Error, UnicodeDecodeError):
+            except ValueError:  # of base64 and of UTF-8
                 raise Refusal(401, "The header Authorization cannot be read.") from None
             known = await self._ask_broker(request, user, password, shown)
         return known._replace(csrf="")
