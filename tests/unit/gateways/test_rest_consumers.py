@@ -43,3 +43,16 @@ def test_records_that_were_taken_are_handed_out_though_the_broker_goes_away(monk
     with pytest.raises(LostConnection):
         instance.records(5_000, 10_000)
     assert member.commits == [3], "what was handed out, and nothing else"
+
+
+def test_nothing_is_handed_out_to_somebody_who_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = NewConsumer("c")
+    instance = Instance("g", "c", made, parse_bootstrap("127.0.0.1:1"), HttpSettings("web"))
+    member = Member()
+    monkeypatch.setattr(instance, "_member", member)
+    member.polls = [[ReadRecord(WHERE, Record(offset, 0, None, b"x", ())) for offset in range(3)]]
+    assert instance.records(5_000, 10_000, lambda: not member.polls) == [], "gone while it waited for them"
+    assert [each.offset for each in instance.records(5_000, 2)] == [0, 1]
+    assert member.commits == []
+    assert [each.offset for each in instance.records(5_000, 10_000)] == [2]
+    assert member.commits == [2]

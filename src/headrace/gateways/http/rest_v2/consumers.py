@@ -215,43 +215,52 @@ class Instance:
 
     # --- records
 
-    def records(self, timeout_ms: int, max_bytes: int) -> list[Taken]:
-        """What there is, or what comes within this time; one record at least if there is one, however large."""
+    def records(self, timeout_ms: int, max_bytes: int, is_gone: Callable[[], bool] = lambda: False) -> list[Taken]:
+        """What there is, or what comes within this time; one record at least if there is one, however large. Where
+        whoever asked is gone meanwhile, nothing is handed out: it would be committed, and nobody would have had it."""
         if not self._member.is_member and not self._member.assigned:
             raise RestError(ILLEGAL_STATE, "this consumer is subscribed to nothing, and nothing is assigned to it")
         self._match()
         if self.made.commits_itself:
             self._commit_handed()
         until = time.monotonic() + timeout_ms / 1000
-        taken: list[Taken] = []
-        size = 0
         while True:
-            while self._ahead:
-                read = self._ahead[0]
-                record = read.record
-                length = len(record.key or b"") + len(record.value or b"")
-                if taken and size + length > max_bytes:
-                    return taken
-                self._ahead.popleft()
-                size += length
-                taken.append(
-                    Taken(
-                        *read.partition,
-                        record.offset,
-                        None if record.key is None else bytes(record.key),
-                        None if record.value is None else bytes(record.value),
-                    )
-                )
-                self._handed[read.partition] = record.offset + 1
+            count, size = self._ready(max_bytes)
             left_ms = int((until - time.monotonic()) * 1000)
-            if (taken and size >= self.made.min_bytes) or left_ms <= 0 or self._closing.is_set():
-                return taken
+            is_enough = count < len(self._ahead) or (count and size >= self.made.min_bytes)
+            if is_enough or left_ms <= 0 or self._closing.is_set():
+                break
+            if is_gone():
+                return []
             try:
                 self._ahead.extend(self._member.poll(min(left_ms, 500)))
             except ClientError:
-                if taken:  # they count as handed out; what is in the way is said to the next request, if it still is
-                    return taken
-                raise
+                count, _ = self._ready(max_bytes)  # some may have been taken away
+                if not count:
+                    raise
+                break  # what is in the way is said to the next request, if it still is
+        return [] if is_gone() else [self._hand_out() for _ in range(count)]
+
+    def _ready(self, max_bytes: int) -> tuple[int, int]:
+        """How many of the records that were fetched fit into an answer, and how large they are."""
+        count = size = 0
+        for read in self._ahead:
+            length = len(read.record.key or b"") + len(read.record.value or b"")
+            if count and size + length > max_bytes:
+                break
+            count, size = count + 1, size + length
+        return count, size
+
+    def _hand_out(self) -> Taken:
+        read = self._ahead.popleft()
+        record = read.record
+        self._handed[read.partition] = record.offset + 1
+        return Taken(
+            *read.partition,
+            record.offset,
+            None if record.key is None else bytes(record.key),
+            None if record.value is None else bytes(record.value),
+        )
 
     # --- offsets
 
