@@ -5,6 +5,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from headrace.gateways.http.record_form import Given, read_record, read_records,
 from headrace.gateways.http.rest_v2 import forms
 from headrace.gateways.http.socket_messages import read_message
 from headrace.records import Header
+from headrace.serving.asking import InvalidRequest
 from headrace.serving.record_feed import Place, place_text, read_place
 from tests.property.storage_model import count_examples
 
@@ -162,3 +164,16 @@ def test_a_record_of_the_proxy_s_forms_is_json_with_all_its_bytes(key: bytes | N
                 assert base64.b64decode(said[what]) == data
             else:
                 assert json.dumps(said[what]) == json.dumps(json.loads(data))
+
+
+def test_a_record_of_a_time_without_a_date_is_an_event_all_the_same() -> None:
+    for timestamp in (2**62, 253_402_300_800_000, -1):
+        assert json.loads(cloud_events.event_of("t", 0, 7, timestamp, None, b"1", ()))["id"] == "0-7"
+
+
+def test_data_is_no_attribute_of_an_event() -> None:
+    event = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", "data": "evil"}
+    with pytest.raises(InvalidRequest, match="'data'"):
+        cloud_events.read_events({f"ce-{name}": value for name, value in event.items()}, b"good")
+    headers = [Header(f"ce_{name}", value.encode()) for name, value in event.items()]
+    assert "data" not in json.loads(cloud_events.event_of("t", 0, 7, 0, None, None, headers))

@@ -26,10 +26,12 @@ CONTENT_TYPE: Final = "content-type"
 _SPEC: Final = "1.0"
 _REQUIRED: Final = ("id", "source", "specversion", "type")
 _NOT_EMPTY: Final = (*_REQUIRED, "subject", "dataschema", "datacontenttype")
+_DATA: Final = "data"  # where an event as JSON has its data, which a header of that name would stand beside
 _NAME: Final = re.compile(r"[a-z0-9]{1,64}")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
 _JSON_TYPE: Final = re.compile(r"[^/;]+/([^/;]+\+)?json\s*(;.*)?", re.IGNORECASE)
 _MOST_ATTRIBUTES: Final = 100
+_LATEST_S: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _LEAST_INT, _MOST_INT = -(2**31), 2**31 - 1
 
 
@@ -112,8 +114,10 @@ def _record(attributes: Mapping[str, str], data: bytes | None, what: str) -> Giv
     if len(attributes) > _MOST_ATTRIBUTES:
         raise InvalidRequest(f"{what} has more than {_MOST_ATTRIBUTES} attributes")
     for name, value in attributes.items():
-        if not _NAME.fullmatch(name):
-            raise InvalidRequest(f"{what} has an attribute {name[:40]!r}: names are small letters and digits")
+        if not _NAME.fullmatch(name) or name == _DATA:
+            raise InvalidRequest(
+                f"{what} has an attribute {name[:40]!r}: names are small letters and digits, and {_DATA} is none"
+            )
         if any(ord(character) < 32 or 127 <= ord(character) < 160 or _is_half(character) for character in value):
             raise InvalidRequest(f"attribute {name!r} of {what} has a character that is not allowed in one")
         if name in _NOT_EMPTY and not value:
@@ -158,12 +162,13 @@ def event_of(
     kind: str | None = None
     for header in headers:
         text = bytes(header.value or b"").decode(errors="replace")
-        if header.key.startswith("ce_") and _NAME.fullmatch(header.key[3:]):
+        if header.key.startswith("ce_") and _NAME.fullmatch(header.key[3:]) and header.key[3:] != _DATA:
             attributes[header.key[3:]] = text
         elif header.key.lower() == CONTENT_TYPE:
             kind = text
     if any(name not in attributes for name in _REQUIRED):
-        when = datetime.fromtimestamp(max(0, timestamp) / 1000, tz=UTC).isoformat(timespec="milliseconds")
+        at_s = min(max(0, timestamp) / 1000, _LATEST_S)  # of what is later, no date tells when
+        when = datetime.fromtimestamp(at_s, tz=UTC).isoformat(timespec="milliseconds")
         attributes = {
             "specversion": _SPEC, "id": f"{partition}-{offset}", "source": f"/topics/{topic}",
             "type": "headrace.record", "time": when.replace("+00:00", "Z"),
