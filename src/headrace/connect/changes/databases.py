@@ -96,7 +96,15 @@ class DatabaseReader:
             try:
                 with _as_readers_begin_anew():
                     self._resume()
-            except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError) as error:
+            except (
+                KeyError,
+                TypeError,
+                ValueError,
+                IndexError,
+                AttributeError,
+                ArithmeticError,
+                AssertionError,
+            ) as error:
                 raise BadToken("what is in it makes no sense", "pass it as it was given") from error
         return Mark(self.marks, self._base, self._done.tail)
 
@@ -215,7 +223,7 @@ def _seen_of(token: Token) -> _Seen:
     try:
         logged, others, last, read = token.tail
         return _Seen(int(logged), int(others), str(last), None if read is None else [str(read[0]), list(read[1])])
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, LookupError, OverflowError) as error:
         raise BadToken("what is in it makes no sense", "pass it as it was given") from error
 
 

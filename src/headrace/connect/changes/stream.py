@@ -129,6 +129,14 @@ class Changes:
         self._check_begun()
         return self
 
+    async def open_async(self) -> Self:
+        """As `open`, in asyncio; no thread waits for it."""
+        self._start()
+        while self._begun is None and not self._is_over():
+            await self._wait_async(None)
+        self._check_begun()
+        return self
+
     def _start(self) -> None:
         with self._news:
             if self._thread is None and not self._closing.is_set():
@@ -147,6 +155,11 @@ class Changes:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(_LET_GO_S)
+
+    @property
+    def is_let_go(self) -> bool:
+        """Whether nothing of it is at work any more: what waits for a server goes on waiting after a close."""
+        return self._thread is None or not self._thread.is_alive()
 
     @property
     def can_resume(self) -> bool:

@@ -94,6 +94,14 @@ def _shown(value: Any) -> str:
     return "(none)" if value in (None, "") else str(value)
 
 
+def is_larger(text: str, most_bytes: int) -> bool:
+    """Whether the text of a token holds more than so many bytes; what is no token does not."""
+    try:
+        return len(zlib.decompressobj().decompress(_decoded(text.split(".")[1]), most_bytes + 1)) > most_bytes
+    except (IndexError, ValueError, zlib.error):
+        return False
+
+
 def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
 

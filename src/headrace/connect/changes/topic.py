@@ -176,6 +176,7 @@ class TopicReader:
         self._looked_at = self._based_at = 0.0
         self._kept_ms: int | None = None  # how long a compacted topic keeps deletes
         self._whole_ms = 0  # what is behind the offsets was written since
+        self._resumed_ms = 0  # the same, as a token says it
         self._then: tuple[int, dict[int, int]] = (0, {})  # when it was looked last, and the ends that there were
 
     @property
@@ -223,7 +224,7 @@ class TopicReader:
                         f"{where} begins at {bound.start} now, behind the token's offset {offset}", _ANEW
                     )
             if any(self._offsets[where.partition] < bound.end for where, bound in held.items()):
-                self._whole_ms = int(token.base.position.get("at_ms", 0))
+                self._whole_ms = self._resumed_ms
                 self._refuse_old("the token is", self._kept_ms)
             return
         self._ends = {where.partition: bound.end for where, bound in held.items()} if self._is_snapshot else {}
@@ -235,6 +236,7 @@ class TopicReader:
     def _resume(self, token: Token) -> None:
         position = token.base.position
         try:
+            self._resumed_ms = int(position.get("at_ms", 0))
             topic_id = str(position["id"])
             self._offsets = {int(partition): int(offset) for partition, offset in position["offsets"].items()}
             self._ends = {int(partition): int(end) for partition, end in position["ends"].items()}
@@ -244,7 +246,7 @@ class TopicReader:
                 self._deleted.pop(int(partition), None)
                 if deleted:
                     self._deleted[int(partition)] = bytes.fromhex(deleted)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise BadToken("what is in it makes no sense", "pass it as it was given") from error
         if topic_id and self._id and topic_id != self._id:
             raise PositionLost(
