@@ -16,6 +16,7 @@ from headrace.gateways.otlp.messages import (
     InvalidTelemetry,
     Rejected,
     Signal,
+    TooLarge,
     answer,
     inflate,
     read_request,
@@ -203,6 +204,13 @@ def test_deep_nesting_is_a_sentence() -> None:
         read_request(Signal.LOGS, json.dumps(said).encode(), JSON)
     with pytest.raises(InvalidTelemetry, match="nested too deeply"):
         read_request(Signal.LOGS, b'{"a":' * 100_000, JSON)
+
+
+def test_few_bytes_of_gzip_that_are_millions_of_objects_are_refused_before_they_are_read() -> None:
+    body = b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[' + b"{}," * 100_000 + b"{}]}]}]}"
+    with pytest.raises(TooLarge, match="too many objects"):
+        read_request(Signal.LOGS, body, JSON, 2**20)
+    assert read_request(Signal.LOGS, body, JSON, 2**24).resource_logs
 
 
 def test_what_cannot_be_a_record_is_rejected_alone() -> None:

@@ -5,16 +5,18 @@ is read than it may have.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import unquote
 
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 
 from headrace.errors import HeadraceError
 
 _SHOWN: Final = 40  # characters of what was given
+_RETRY_S: Final = "2"
 
 
 class InvalidRequest(HeadraceError):
@@ -71,12 +73,51 @@ class Asked:
 async def read_body(request: Request, most_bytes: int, mend: str = "send several") -> bytes:
     """The body, which may not be larger."""
     body = bytearray()
-    async for chunk in request.stream():
+    async for chunk in chunks_of(request):
         body += chunk
-        if len(body) > most_bytes:
-            size = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes:,} bytes"
-            raise HTTPException(413, f"a request has at most {size}: {mend}")
+        check_size(len(body), most_bytes, mend)
     return bytes(body)
+
+
+def check_size(size_bytes: int, most_bytes: int, mend: str = "send several") -> None:
+    if size_bytes > most_bytes:
+        size = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes:,} bytes"
+        raise HTTPException(413, f"a request has at most {size}: {mend}")
+
+
+async def chunks_of(request: Request) -> AsyncIterator[bytes]:
+    """The body as it comes; of a client that goes away in the middle it is a bad request, and no failure of ours."""
+    try:
+        async for chunk in request.stream():
+            yield chunk
+    except ClientDisconnect:
+        raise HTTPException(400, "the body did not come whole") from None
+
+
+class Bodies:
+    """The bodies of requests that come in or are worked on, which have an upper bound together."""
+
+    def __init__(self, most_bytes: int, most_in_all: int) -> None:
+        self._most_bytes = most_bytes
+        self._most_in_all = max(most_bytes, most_in_all)
+        self._held = 0
+
+    @asynccontextmanager
+    async def of(self, request: Request) -> AsyncIterator[bytes]:
+        """The body of one, for as long as it is needed; 503 if there is no room for it just now."""
+        body = bytearray()
+        try:
+            async for chunk in chunks_of(request):
+                body += chunk
+                self._held += len(chunk)
+                check_size(len(body), self._most_bytes)
+                if self._held > self._most_in_all:
+                    raise HTTPException(
+                        503, "too much comes in at the moment: try again later", {"retry-after": _RETRY_S}
+                    )
+            yield bytes(body)
+        finally:
+            self._held -= len(body)
 
 
 async def read_json(request: Request, most_bytes: int) -> Any:

@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import resource
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -232,6 +233,22 @@ def test_what_a_small_request_becomes_is_bounded(bootstrap: str) -> None:
         body = log_records(400_000, 10).SerializeToString()
         assert post(gateway, "/v1/logs", body, "application/x-protobuf")[0] == 200
         assert len(written(bootstrap, "bomb.logs")) == 10
+
+
+def test_a_client_that_goes_in_the_middle_of_a_body_is_counted_and_fills_no_log(
+    bootstrap: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with running(KIND, bootstrap, "gone", port=0, logs="gone") as gateway:
+        host, _, port = until_up(gateway).rpartition("//")[2].rpartition(":")
+        capfd.readouterr()
+        for _ in range(3):
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(
+                    b"POST /v1/logs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                    b"Content-Length: 100\r\n\r\n{"
+                )
+        wait_for(lambda: gateway.progress.refused == 3, "all are counted")
+        assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_gzip_of_several_parts_is_read_to_its_end(bootstrap: str) -> None:

@@ -20,6 +20,9 @@ PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
 # Codes of gRPC, which OTLP's errors are written with.
 INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNIMPLEMENTED, UNAVAILABLE, UNAUTHENTICATED = 3, 8, 12, 14, 16
+# Of an object or a list of JSON, if a body is as large as it may be. Empty ones have three, and a few kilobytes of gzip
+# would be millions of them, which take protobuf's reader of JSON minutes and gigabytes.
+_BYTES_OF_ONE: Final = 16
 _IDS: Final = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 
 
@@ -55,12 +58,14 @@ def _class_of(word: str, kind: str) -> Any:
     return getattr(module, f"Export{word}Service{kind}")
 
 
-def read_request(signal: Signal, body: bytes, encoding: str) -> Any:
-    """The message in a body; raises `InvalidTelemetry`."""
+def read_request(signal: Signal, body: bytes, encoding: str, most_bytes: int = 2**24) -> Any:
+    """The message in a body of so many bytes at the most; raises `InvalidTelemetry`."""
     from google.protobuf.message import DecodeError
 
     kind = signal.message("Request")
     if encoding == JSON:
+        if body.count(b"{") + body.count(b"[") > most_bytes // _BYTES_OF_ONE:
+            raise TooLarge("the body has too many objects and lists for one request: send smaller batches")
         return _read_json(kind, body)
     try:
         return kind.FromString(body)

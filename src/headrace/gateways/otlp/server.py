@@ -35,6 +35,7 @@ from headrace.gateways.otlp.settings import OtlpSettings
 from headrace.gateways.writing import Lot, PartlyWritten, Uncertain
 from headrace.protocol.errors import ErrorCode
 from headrace.serving.access import Access
+from headrace.serving.asking import chunks_of
 from headrace.serving.guard import Guard, Site
 from headrace.serving.probes import PROBES, Checks, probe_routes
 from headrace.serving.server import AppServer, listening
@@ -134,7 +135,7 @@ class OtlpGateway:
             raise _Refused(415, f"content-encoding {coding[:40]!r} is not read here: use gzip, or none")
         body = bytearray()
         try:
-            async for chunk in request.stream():
+            async for chunk in chunks_of(request):
                 body += chunk
                 self._held_bytes += len(chunk)
                 if len(body) > settings.request_bytes:
@@ -145,7 +146,7 @@ class OtlpGateway:
 
             def read() -> Made:
                 data = bytes(body) if coding != "gzip" else messages.inflate(bytes(body), settings.request_bytes)
-                message = messages.read_request(signal, data, encoding)
+                message = messages.read_request(signal, data, encoding, settings.request_bytes)
                 most_in_all = settings.request_bytes * _BECOMES
                 return records_of(signal, message, time.time_ns() // 1_000_000, settings.record_bytes, most_in_all)
 
