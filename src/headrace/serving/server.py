@@ -80,7 +80,10 @@ def _sockets() -> type[asyncio.Protocol]:
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
     class Sockets(WebSocketsSansIOProtocol):
-        """Waits no longer for one to end who does not read the rest."""
+        """Waits no longer for one to end who does not read the rest, keeps no answers to pings for who reads none of
+        them, and leaves it to the application what is no UTF-8: uvicorn would write a page into the log of each."""
+
+        _pong = b""  # to the last ping, of one who does not read just now (RFC 6455, 5.5.3)
 
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
@@ -95,6 +98,26 @@ def _sockets() -> type[asyncio.Protocol]:
                 self.transport.abort()
             else:
                 self._look = self.loop.call_later(PATIENCE_S, self._look_again)
+
+        async def send(self, message: Any) -> None:
+            await super().send(message)
+            if self.initial_response is not None and not message.get("more_body", True):
+                self.handshake_complete = True  # by a refusal, which uvicorn would call an application that failed
+
+        def handle_ping(self) -> None:
+            if self.writable.is_set():
+                super().handle_ping()
+            else:
+                self._pong = b"".join(self.conn.data_to_send()[-1:]) or self._pong
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            pong, self._pong = self._pong, b""
+            if pong and not self.close_sent:
+                self.transport.write(pong)
+
+        def handle_text(self, event: Any) -> None:
+            self.handle_bytes(event)
 
     return Sockets
 

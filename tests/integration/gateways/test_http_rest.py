@@ -2,9 +2,11 @@
 
 import base64
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
@@ -283,3 +285,19 @@ def test_avro_by_a_registry(broker: str, topic: str, registry: str) -> None:
         one = RestConsumer(web, "g6", "one", "avro")
         one.ask("POST", "/subscription", {"topics": [topic]})
         assert [each["value"] for each in one.read(2)] == [{"id": 7}, {"id": 8}]
+
+
+def test_what_comes_for_somebody_who_went_away_is_for_the_next_request(web: Client, topic: str) -> None:
+    one = RestConsumer(web, "gone", "one")
+    assert one.ask("POST", "/subscription", {"topics": [topic]}).status == 204
+    assert one.records() == []
+    with closing(socket.create_connection(("127.0.0.1", web.port))) as waiting:
+        asked = f"GET {one.path}/records?timeout=20000 HTTP/1.1\r\nHost: localhost\r\nAccept: {JSON}\r\n\r\n"
+        waiting.sendall(asked.encode())
+        time.sleep(1)  # it is on its way
+    began = time.monotonic()
+    assert one.records(0) == [], "and does not wait for the one before"
+    assert time.monotonic() - began < 10
+    assert web.produce(topic, [{"value": number, "partition": 0} for number in range(3)]).status == 200
+    assert [each["value"] for each in one.read(3)] == [0, 1, 2]
+    assert one.ask("DELETE", "").status == 204

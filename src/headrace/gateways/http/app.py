@@ -12,8 +12,8 @@ and the paths of Kafka's REST proxy (v2), in `rest_v2/`.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Final
 
 from starlette.applications import Starlette
@@ -58,7 +58,7 @@ from headrace.gateways.http.sockets import Outgoing, SocketSession
 from headrace.gateways.http.topics import Topics
 from headrace.gateways.inlet import Inlet
 from headrace.serving.answers import json_answer, written_json
-from headrace.serving.asking import Asked, InvalidRequest, path_parts, read_body
+from headrace.serving.asking import Asked, Bodies, InvalidRequest, path_parts
 from headrace.serving.guard import session_of
 from headrace.serving.probes import Checks, probe_routes
 from headrace.serving.record_feed import Dropped, Event, Found, InvalidPlace, Listener, Place, Replays, Slow, sent_event
@@ -89,7 +89,8 @@ class Service:
         self._replays = Replays()
         self._changes = ChangesListeners(dict(settings.changes), progress)
         schemas = AvroSchemas(settings.registry) if settings.registry else None
-        self._rest = RestPaths(settings, bootstrap, self.topics, self.producing, progress, schemas)
+        self.bodies = Bodies(settings.body_bytes, settings.limit_bytes)
+        self._rest = RestPaths(settings, bootstrap, self.topics, self.producing, progress, schemas, self.bodies)
         self.app = Starlette(
             routes=self._routes(),
             lifespan=self._lifespan,
@@ -152,22 +153,15 @@ class Service:
         topic, *more = path_parts(request, "/produce/")
         if more not in ([], ["raw"]):
             raise HTTPException(404)
-        if more:
-            asked = Asked(request, _RAW, beginnings=(HEADER,))
-            body = await read_body(request, self.settings.body_bytes)
-            given = [
-                read_raw(
-                    body,
-                    key=asked.text("key"),
-                    headers=asked.beginning(HEADER),
-                    partition=asked.text("partition"),
-                    timestamp=asked.text("timestamp"),
-                )
-            ]
-            is_batch = False
-        else:
-            Asked(request, ())
-            given, is_batch = self._read(request, await read_body(request, self.settings.body_bytes))
+        asked = Asked(request, _RAW, beginnings=(HEADER,)) if more else Asked(request, ())
+        async with self.bodies.of(request) as body:
+            if more:
+                given, is_batch = [self._read_raw(asked, body)], False
+            else:
+                given, is_batch = self._read(request, body)
+            return await self._write_given(request, topic, given, is_batch=is_batch)
+
+    async def _write_given(self, request: Request, topic: str, given: list[Given], *, is_batch: bool) -> Response:
         self.progress.received += len(given)
         key = request.headers.get(idempotency.HEADER)
         if key is not None and self.settings.idempotency_s:
@@ -183,6 +177,15 @@ class Service:
         self.progress.refused += sum(isinstance(each, HeadraceError) for each in outcomes)
         return json_answer(
             answer, status, {**retry_after(status), **({idempotency.REPLAYED: "true"} if is_replayed else {})}
+        )
+
+    def _read_raw(self, asked: Asked, body: bytes) -> Given:
+        return read_raw(
+            body,
+            key=asked.text("key"),
+            headers=asked.beginning(HEADER),
+            partition=asked.text("partition"),
+            timestamp=asked.text("timestamp"),
         )
 
     def _read(self, request: Request, body: bytes) -> tuple[list[Given], bool]:
@@ -273,16 +276,24 @@ class Service:
                 if any(isinstance(event, Dropped) for event in events):
                     self.progress.dropped += 1
 
-        return EventStream(sent())
+        return EventStream(sent(), self.feeds.using(topic))
 
     async def _socket(self, socket: WebSocket) -> None:
-        try:
-            topic, wish, asked, place = await self._listener(socket, ("credit", "listen"))
-            credit = asked.number("credit", 0, 1_000_000, 0) if "credit" in asked else None
-            is_listening = asked.yes_or_no("listen", usual=True)
-        except (HeadraceError, HTTPException) as error:
-            await self._deny(socket, error)
-            return
+        with ExitStack() as held:
+            try:
+                topic, wish, asked, place = await self._listener(socket, ("credit", "listen"))
+                credit = asked.number("credit", 0, 1_000_000, 0) if "credit" in asked else None
+                is_listening = asked.yes_or_no("listen", usual=True)
+                if is_listening:
+                    held.enter_context(self.feeds.using(topic))
+            except (HeadraceError, HTTPException) as error:
+                await self._deny(socket, error)
+                return
+            await self._talk(socket, topic, wish, place, credit=credit, is_listening=is_listening)
+
+    async def _talk(
+        self, socket: WebSocket, topic: str, wish: Wish, place: Place | None, *, credit: int | None, is_listening: bool
+    ) -> None:
         session = session_of(socket)
         may_write = session is not None and session.role is Role.ADMIN and self.settings.may_produce(topic)
 
@@ -322,28 +333,30 @@ class Service:
             async for change in listener.changes():
                 yield change.as_event()
 
-        return EventStream(sent())
+        return EventStream(sent(), listener.held())
 
     async def _changes_socket(self, socket: WebSocket) -> None:
-        try:
-            listener = await self._follow_changes(socket)
-        except (HeadraceError, HTTPException) as error:
-            await self._deny(socket, error)
-            return
+        with ExitStack() as held:
+            try:
+                listener = await self._follow_changes(socket)
+                held.enter_context(listener.held())
+            except (HeadraceError, HTTPException) as error:
+                await self._deny(socket, error)
+                return
 
-        async def outgoing() -> AsyncGenerator[list[Outgoing], None]:
-            async for change in listener.changes():
-                yield [Outgoing(change.as_message())]
+            async def outgoing() -> AsyncGenerator[list[Outgoing], None]:
+                async for change in listener.changes():
+                    yield [Outgoing(change.as_message())]
 
-        await SocketSession(
-            socket,
-            outgoing(),
-            None,
-            credit=None,
-            heartbeat_s=listener.heartbeat_s,
-            refused=self._count_refused,
-            sent=self._sent,
-        ).run()
+            await SocketSession(
+                socket,
+                outgoing(),
+                None,
+                credit=None,
+                heartbeat_s=listener.heartbeat_s,
+                refused=self._count_refused,
+                sent=self._sent,
+            ).run()
 
     def _outgoing(self, event: Event[LiveRecord], topic: str, wish: Wish) -> Outgoing:
         if isinstance(event, Found):
@@ -352,12 +365,16 @@ class Service:
             self.progress.dropped += 1
         return Outgoing(event_message(event, ""), is_last=isinstance(event, Dropped))
 
-    async def _write(self, topic: str, said: Produce) -> str:
+    async def _write(self, topic: str, said: Produce) -> Awaitable[str]:
         self.progress.received += len(said.given)
         await self.producing.check(topic, said.given)
-        outcomes = await self.producing.write(topic, said.given)
-        answer, status = shown(outcomes, is_batch=True)
-        return message("produced" if status == 200 else "refused", id=said.id, **answer)
+        outcomes = await self.producing.begin(topic, said.given)
+
+        async def answer() -> str:
+            told, status = shown(await outcomes, is_batch=True)
+            return message("produced" if status == 200 else "refused", id=said.id, **told)
+
+        return answer()
 
     # --- what is counted
 

@@ -6,7 +6,7 @@ have been written all the same.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -92,24 +92,28 @@ class Producing:
 
     async def write(self, topic: str, given: Sequence[Given]) -> list[Outcome]:
         """What became of each, in their order; records of one key keep theirs. They were checked before."""
-        lots = lots_of(topic, given, time.time_ns() // 1_000_000)
-        return await self.write_lots(self.inlet, lots, len(given))
+        return await (await self.begin(topic, given))
 
-    async def write_lots(self, inlet: Inlet, lots: Sequence[tuple[Lot, Sequence[int]]], count: int) -> list[Outcome]:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self.settings.timeout_s
-        found: list[Outcome] = [Stopped("it was not offered")] * count
+    async def begin(self, topic: str, given: Sequence[Given]) -> Awaitable[list[Outcome]]:
+        """Take records in, behind those that were taken in before; what is answered waits for what becomes of them."""
+        until = asyncio.get_running_loop().time() + self.settings.timeout_s
+        found: list[Outcome] = [Stopped("it was not offered")] * len(given)
         futures: list[tuple[Future[list[Placed]], Sequence[int]]] = []
-        for lot, numbers in lots:
+        for lot, numbers in lots_of(topic, given, time.time_ns() // 1_000_000):
             try:
-                futures.append((await self.offer(inlet, lot, until), numbers))
+                futures.append((await self.offer(self.inlet, lot, until), numbers))
             except HeadraceError as error:
                 for number in numbers:
                     found[number] = error
-        for future, numbers in futures:
-            for number, each in zip(numbers, await self.outcome(inlet, future, len(numbers), until), strict=True):
-                found[number] = each
-        return found
+
+        async def outcomes() -> list[Outcome]:
+            for future, numbers in futures:
+                became = await self.outcome(self.inlet, future, len(numbers), until)
+                for number, each in zip(numbers, became, strict=True):
+                    found[number] = each
+            return found
+
+        return outcomes()
 
     async def offer(self, inlet: Inlet, lot: Lot, until: float) -> Future[list[Placed]]:
         """Take records in; raises what is in the way, and then none of them will be written."""

@@ -18,12 +18,13 @@ from headrace.gateways.http.socket_messages import PROTOCOL, Credit, Produce, Re
 _SEND_WITHIN_S: Final = 15.0
 _MOST_UNDER_WAY: Final = 16  # messages that produce
 _MOST_BAD: Final = 100
+_NOT_TEXT: Final = 1007
 _POLICY: Final = 1008
 _TOO_SLOW: Final = 4000  # of our own: the client may come back with its place
 _GOING_AWAY: Final = 1001
 
-Write = Callable[[Produce], Awaitable[str]]
-"""Writes what a client produces; returns the answer."""
+Write = Callable[[Produce], Awaitable[Awaitable[str]]]
+"""Takes in what a client produces; what it returns waits for the answer."""
 
 
 class Outgoing:
@@ -61,6 +62,7 @@ class SocketSession:
         self._refused = refused
         self._sent = sent
         self._sending = asyncio.Lock()
+        self._taking_in = asyncio.Lock()
         self._answers: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(_MOST_UNDER_WAY)
 
@@ -89,6 +91,8 @@ class SocketSession:
                     await self._socket.close(code)
 
     async def _send(self, text: str) -> None:
+        if not text.isascii():  # half a character, which UTF-8 does not have, as JSON itself escapes it
+            text = text.encode(errors="backslashreplace").decode()
         async with self._sending, asyncio.timeout(_SEND_WITHIN_S):
             await self._socket.send_text(text)
 
@@ -121,6 +125,9 @@ class SocketSession:
         bad = 0
         while True:
             text = await self._next_text()
+            if text is None:
+                self._refused()
+                return _NOT_TEXT
             try:
                 said = read_message(text)
                 if isinstance(said, Credit):
@@ -140,12 +147,16 @@ class SocketSession:
             self._answers.add(answer)
             answer.add_done_callback(self._answered)
 
-    async def _next_text(self) -> str:
+    async def _next_text(self) -> str | None:
+        """The next message; None for one that is not UTF-8, which would be another with marks in its place."""
         received = await self._socket.receive()
         if received["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(received.get("code", 1005))
-        text = received.get("text")
-        return text if text is not None else (received.get("bytes") or b"").decode(errors="replace")
+        text: str | None = received.get("text")
+        try:
+            return text if text is not None else (received.get("bytes") or b"").decode()
+        except UnicodeDecodeError:
+            return None
 
     def _take_credit(self, said: Credit) -> None:
         if self._credit is None:
@@ -155,7 +166,9 @@ class SocketSession:
 
     async def _answer(self, said: Produce, write: Write) -> None:
         try:
-            answer = await write(said)
+            async with self._taking_in:  # or one that has to ask for its topic first came behind the next ones
+                answering = await write(said)
+            answer = await answering
         except HeadraceError as error:
             answer = message("refused", id=said.id, error=str(error))
         await self._send(answer)

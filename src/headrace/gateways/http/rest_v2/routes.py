@@ -12,6 +12,7 @@ POST   …/NAME/positions  …/positions/beginning  …/positions/end
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -35,7 +36,7 @@ from headrace.gateways.http.topics import Topics
 from headrace.gateways.writing import Placed
 from headrace.model import InvalidTopicName, TopicPartition
 from headrace.serving.answers import json_answer, written_json
-from headrace.serving.asking import Asked, InvalidRequest, path_parts, read_body
+from headrace.serving.asking import Asked, Bodies, InvalidRequest, path_parts
 
 T = TypeVar("T")
 _LONGEST_MS: Final = 60_000
@@ -56,12 +57,14 @@ class RestPaths:
         producing: Producing,
         progress: Progress,
         schemas: Schemas | None,
+        bodies: Bodies,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._producing = producing
         self._progress = progress
         self._schemas = schemas
+        self._bodies = bodies
         self.consumers = Consumers(bootstrap, settings)
 
     def routes(self) -> list[Route]:
@@ -116,7 +119,10 @@ class RestPaths:
         if not (more == [] or (len(more) == 2 and more[0] == "partitions")):
             raise RestError(404, "there is nothing here: POST to /topics/TOPIC or /topics/TOPIC/partitions/NUMBER")
         form = embedded_format(request.headers.get("content-type", ""), usual=forms.JSON) or forms.JSON
-        body = await read_body(request, self._settings.body_bytes)
+        async with self._bodies.of(request) as body:
+            return await self._write(name, more, form, body)
+
+    async def _write(self, name: str, more: list[str], form: str, body: bytes) -> Response:
         # Who may not write learns nothing of schemas, and makes none.
         await self._producing.check(name, ())
         partition = _index(await self._topics.topic(name), more[1]) if more else None
@@ -144,7 +150,8 @@ class RestPaths:
         group, *more = path_parts(request, "/consumers/")
         if not 0 < len(group) <= _LONGEST_GROUP or group.startswith("__"):
             raise RestError(forms.UNPROCESSABLE, "the name of a group has 1 to 249 characters")
-        body = await read_body(request, self._settings.body_bytes)
+        async with self._bodies.of(request) as read:
+            body = read  # which is small from here on, or refused at once
         if not more and request.method == "POST":
             return self._make(request, group, body)
         if len(more) < 2 or more[0] != "instances":
@@ -214,7 +221,12 @@ class RestPaths:
         asked = Asked(request, ("timeout", "max_bytes"))
         timeout_ms = asked.number("timeout", 0, _LONGEST_MS, instance.made.timeout_ms)
         max_bytes = asked.number("max_bytes", 1, _MOST_BYTES, 1024 * 1024)
-        taken = await _do(instance, lambda: instance.records(timeout_ms, max_bytes))
+        gone = threading.Event()
+        watching = asyncio.create_task(_watch(request, gone))
+        try:
+            taken = await _do(instance, lambda: instance.records(timeout_ms, max_bytes, gone.is_set))
+        finally:
+            watching.cancel()
         self._progress.more["sent"] = self._progress.more.get("sent", 0) + len(taken)
 
         def show() -> bytes:
@@ -241,6 +253,13 @@ class RestPaths:
         offsets = None if said is None else {where: Committed(at, about) for where, (at, about) in said.items()}
         self._check_topics([where.topic for where in offsets or ()])
         await _do(instance, lambda: instance.commit(offsets))
+
+
+async def _watch(request: Request, gone: threading.Event) -> None:
+    """See whether whoever asked goes away, once all of the request was read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    gone.set()
 
 
 async def _do(instance: Instance, do: Callable[[], T]) -> T:
