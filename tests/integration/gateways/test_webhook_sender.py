@@ -323,6 +323,22 @@ def test_an_endpoint_that_takes_nothing_is_disabled_until_it_is_resumed(bootstra
             assert len(receiver.got) == 6
 
 
+def test_an_endpoint_is_resumed_by_somebody_whose_clock_is_behind(bootstrap: str) -> None:
+    write(bootstrap, "behind", [(None, b"1")])
+    with Receiver() as receiver:
+        receiver.answer = lambda _: (500, {})
+        with sending(bootstrap, "clock", endpoints={"e": endpoint(receiver, "behind", disable_failures=1)}) as gateway:
+            wait_for(lambda: gateway.progress.more.get("disabled") == 1, "it is disabled")
+            receiver.answer = lambda _: (200, {})
+            with Cluster(parse_bootstrap(bootstrap)) as cluster:
+                early_ms = time.time_ns() // 1_000_000 - 60_000
+                CompactedTopic(cluster, "clock-endpoints").write(state_key("e"), as_record({"resumed_ms": early_ms}))
+            wait_for(lambda: receiver.bodies == [b"1", b"1"], "it is resumed")
+        with sending(bootstrap, "clock", endpoints={"e": endpoint(receiver, "behind", disable_failures=1)}) as gateway:
+            write(bootstrap, "behind", [(None, b"2")])
+            wait_for(lambda: receiver.bodies == [b"1", b"1", b"2"], "and stays so")
+
+
 def test_what_was_under_way_when_an_endpoint_was_disabled_does_not_enable_it(bootstrap: str) -> None:
     write(bootstrap, "gone", [(None, b"slow"), (None, b"gone")])
     with Receiver() as receiver:

@@ -35,7 +35,7 @@ from headrace.gateways.webhook_sender.places import (
     read_healths,
     read_places,
 )
-from headrace.gateways.webhook_sender.registry import Registry, Request
+from headrace.gateways.webhook_sender.registry import Control, Registry, Request
 from headrace.model import TopicPartition
 from headrace.reach import Reach
 from headrace.stores.compacted_topic import SMALL, CompactedTopic
@@ -124,6 +124,7 @@ class _Connected:
     sender: Sender
     registry: CompactedTopic
     lag_at: float = float("-inf")
+    is_read: bool = False  # whether what comes of the registry is new
 
 
 class _Endpoints:
@@ -188,11 +189,27 @@ class _Endpoints:
 
     def turn(self, work: _Connected) -> None:
         for record in work.registry.read_news():
+            kind, _, endpoint_id = (record.key or b"").decode(errors="replace").partition("/")
+            before = self._registry.control(endpoint_id)
             self._registry.apply(record.key, record.value)
+            if kind == "state" and work.is_read:
+                self._enable_resumed(endpoint_id, before)
+        work.is_read = True
         self._gather()
         self._match()
         self._commit(work)
         self._show(work)
+
+    def _enable_resumed(self, endpoint_id: str, before: Control) -> None:
+        """Whoever is resumed now is, though the clock of who said so is behind ours."""
+        control = self._registry.control(endpoint_id)
+        if control.paused or control.resumed_ms == before.resumed_ms:
+            return
+        for courier in self._leaving:
+            if courier.endpoint.id == endpoint_id:
+                courier.health = courier.health.resumed()
+        if endpoint_id in self._healths:
+            self._healths[endpoint_id] = self._healths[endpoint_id].resumed()
 
     def stop(self) -> None:
         for courier in self._everybody():
@@ -242,9 +259,8 @@ class _Endpoints:
     def _courier(self, endpoint: Endpoint) -> Courier:
         stored = {topic: places for (each, topic), places in self._places.items() if each == endpoint.id}
         health = self._healths.get(endpoint.id, Health())
-        if health.disabled_ms:  # it was resumed: what was before counts no more
-            health = Health(delivered_ms=health.delivered_ms)
-        return Courier(endpoint, self._around, stored, health, self.news)
+        # If it was disabled it is resumed.
+        return Courier(endpoint, self._around, stored, health.resumed(), self.news)
 
     def _may_run(self, endpoint_id: str) -> bool:
         control = self._registry.control(endpoint_id)

@@ -36,6 +36,10 @@ class Health:
         is_too_much = now_ms - since_ms >= disable_ms or 0 < disable_failures <= failures
         return Health(failures, since_ms, self.delivered_ms, now_ms if is_too_much else 0, why)
 
+    def resumed(self) -> "Health":
+        """Of one that was disabled what was before counts no more."""
+        return Health(delivered_ms=self.delivered_ms) if self.disabled_ms else self
+
     def is_disabled(self, resumed_ms: int) -> bool:
         return bool(self.disabled_ms) and self.disabled_ms >= resumed_ms
 
