@@ -209,6 +209,8 @@ def test_codes_are_those_of_the_proxy(web: Client, topic: str) -> None:
         assert answer.status == int(str(code)[:3])
         assert "\n" not in answer.json["message"]
     one = RestConsumer(web, "g4", "one")
+    hidden = {"partitions": [{"topic": "__consumer_offsets", "partition": 0}]}
+    assert one.ask("GET", "/offsets", hidden).json["error_code"] == 40301
     assert post(web, "/consumers/g4", {"name": "one"}).json["error_code"] == 40902
     wrong = web.ask("GET", f"{one.path}/records", accept=BINARY)
     assert (wrong.status, wrong.json["error_code"]) == (406, 40601)

@@ -133,11 +133,20 @@ class Idempotency:
     def _forgotten(self, known: dict[str, _Known], now_ms: int) -> list[Entry]:
         """Some of the keys whose time is over, with what makes the topic forget them."""
         expired: list[str] = []
+        ahead: list[str] = []  # the clock was put back: nothing behind them would ever be over
         for name, each in known.items():  # in the order of their times
-            if each.at_ms + self.keep_ms > now_ms or len(expired) == _FORGET_AT_ONCE:
+            if len(expired) + len(ahead) == _FORGET_AT_ONCE:
                 break
-            if name not in self._under_way:  # it is being written anew: this would take that away
+            if each.at_ms > now_ms:
+                ahead.append(name)
+            elif each.at_ms + self.keep_ms > now_ms:
+                break
+            elif name not in self._under_way:  # it is being written anew: this would take that away
                 expired.append(name)
+        for name in ahead:
+            moved = known.pop(name)
+            moved.at_ms = now_ms
+            known[name] = moved
         for name in expired:
             del known[name]
         return [(name.encode(), None, now_ms, ()) for name in expired]

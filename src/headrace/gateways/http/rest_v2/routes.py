@@ -237,6 +237,7 @@ class RestPaths:
         return _typed(written_json(body), f"application/vnd.kafka.{instance.form}.v2+json")
 
     async def _offsets(self, instance: Instance, partitions: list[TopicPartition]) -> Response:
+        self._check_topics([where.topic for where in partitions])
         found = await _do(instance, lambda: instance.committed(partitions))
         offsets = [
             {
