@@ -21,6 +21,7 @@ from headrace import Broker
 from headrace.client.address import parse_bootstrap
 from headrace.client.admin import ensure_topic
 from headrace.client.cluster import Cluster
+from headrace.serving.record_feed import RecordFeed
 from tests.integration.gateways.http_gateway import Client, Events, running
 from tests.integration.gateways.running import values_of, wait_for
 
@@ -191,6 +192,18 @@ def test_bodies_that_do_not_end_are_bounded_together(web: Client, topic: str) ->
             each.sendall(b"x" * 1_000)
             assert each.recv(4096).startswith(b"HTTP/1.1 200 ")
     assert web.ask("POST", f"/produce/{topic}/raw", b"x" * 900_000).status == 200
+
+
+def test_no_place_is_no_answer_while_the_broker_hangs(
+    broker: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(broker) as web:
+        assert web.produce(topic, {"value": 1}).status == 200
+        with monkeypatch.context() as hanging:
+            hanging.setattr(RecordFeed, "_follow", lambda feed, _: feed._stopping.wait(3))
+            found = web.ask("GET", f"/consume/{topic}?from=0-0")
+            assert (found.status, found.headers["retry-after"], found.json["next"]) == (503, "2", None)
+        wait_for(lambda: web.ask("GET", f"/consume/{topic}?from=0-0").status == 200, "it goes on")
 
 
 # --- changes

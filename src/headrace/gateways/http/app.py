@@ -229,8 +229,11 @@ class Service:
                 max_bytes=max_bytes,
                 max_records=max_records,
             )
-        if found.problem and not found.records:
-            return json_answer({"error": found.problem, "next": found.place or None}, 503, retry_after(503))
+        problem = found.problem
+        if not found.place:  # whoever asks on with the next place would have lost his own
+            problem = problem or f"the broker has not told in time what topic {topic!r} holds"
+        if problem and not found.records:
+            return json_answer({"error": problem, "next": found.place or None}, 503, retry_after(503))
         self._sent(len(found.records))
         listed = ",".join(found.records).encode(errors="backslashreplace")
         if is_events:
