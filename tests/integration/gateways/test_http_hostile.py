@@ -194,9 +194,7 @@ def test_bodies_that_do_not_end_are_bounded_together(web: Client, topic: str) ->
     assert web.ask("POST", f"/produce/{topic}/raw", b"x" * 900_000).status == 200
 
 
-def test_no_place_is_no_answer_while_the_broker_hangs(
-    broker: str, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_place_is_no_answer_while_the_broker_hangs(broker: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(broker) as web:
         assert web.produce(topic, {"value": 1}).status == 200
         with monkeypatch.context() as hanging:

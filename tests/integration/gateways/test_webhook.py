@@ -226,6 +226,17 @@ def test_too_much_at_once_is_answered_503_and_memory_is_bounded(bootstrap: str) 
         wait_for(lambda: ask(port, "/test", b"x" * 300_000, {})[0] == 200, "there is room again")
 
 
+def test_ids_that_are_not_utf_8_are_told_apart(bootstrap: str) -> None:
+    with running(KIND, bootstrap, "odd", port=0, provider="none", path="/test", id="x-id") as gateway:
+        for number, byte in enumerate((b"\xff", b"\xfe", b"\xff")):
+            with socket.create_connection(("127.0.0.1", port_of(gateway))) as connection:
+                connection.sendall(
+                    b"POST /test HTTP/1.1\r\nHost: x\r\nX-Id: %s\r\nContent-Length: 1\r\n\r\n%d" % (byte, number)
+                )
+                assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+    assert [record.value for record in written(bootstrap, "odd")] == [b"0", b"1"]
+
+
 def test_a_body_without_a_length_is_bounded_too(bootstrap: str) -> None:
     with (
         running(KIND, bootstrap, "chunked", port=0, provider="none", path="/test", max_body=1000) as gateway,

@@ -151,9 +151,7 @@ class WebhookGateway:
             raise _Refusal(404, "there is nothing here: look at the path of the URL")
         if request.method != "POST":
             raise _Refusal(405, "a webhook is sent by POST", headers={"allow": "POST"})
-        headers = [
-            (name.decode("latin-1").lower(), value.decode(errors="replace")) for name, value in request.headers.raw
-        ]
+        headers = [(name.decode("latin-1").lower(), _header_text(value)) for name, value in request.headers.raw]
         if endpoint.scheme is None and _is_from_page(headers):
             raise _Refusal(403, "a page in a browser may send nothing here")
         async with _Room(self, request) as room:
@@ -204,6 +202,14 @@ async def _discard(request: Request) -> None:
                 left -= len(chunk)
                 if left < 0:
                     return
+
+
+def _header_text(value: bytes) -> str:
+    """With marks in the place of what is not UTF-8, several ids would be one, and all but the first no records."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _is_from_page(headers: Headers) -> bool:
