@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyspark.sql import functions as fn
 
 from headrace import Broker
 from headrace.pipelines.keyed.hashing import can_hash, hash_rows
+from headrace.pipelines.keyed.layout import rows_from_bytes
 from headrace.pipelines.operators.tables.changes import table_changes
 from headrace.pipelines.operators.tables.changes_reading import envelope_schema
 from headrace.pipelines.operators.tables.form import TIME, VERSION, VERSIONS, WEIGHT
@@ -55,6 +56,7 @@ class Topics:
         self.producer.flush()
         self.spark.conf.set(SETTING, "true" if straight else "false")
         options = {"bootstrap": self.servers, "format": "json", "startingOffsets": "earliest"}
+        options |= settings.pop("options", {})
         read = self.spark.readStream.format("headrace").options(**options).schema(schema).load(topic)
         key = settings.pop("key", "id")
         found = read.transform(table_changes(key, trust_before=True, **settings))
@@ -111,7 +113,8 @@ def envelopes(seed: int, count: int) -> Iterator[tuple[str | None, Any]]:
         written = chance.choice(['{"id":%d}', '{"schema":{},"payload":{"id":%d}}', "%d", None])
         text = None if written is None else written % key
         value = {"before": before, "after": after, "op": op, "source": chance.choice(sources)(number)}
-        yield text, value | ({"ts_ms": number} if chance.random() < 0.5 else {})
+        captured = {"ts_ms": 2**63 - 1 if (value["source"] or {}).get("ts_ms") else number}  # no time, and not asked for
+        yield text, value | (captured if chance.random() < 0.5 else {})
         if op == "d" and chance.random() < 0.5:
             yield text, None
 
@@ -220,6 +223,33 @@ def test_a_table_joined_with_itself_is_one_source_as_before(spark: SparkSession,
             total[tuple(value for name, value in row.asDict().items() if name != WEIGHT)] += row[WEIGHT]
         there = {row: count for row, count in total.items() if count}
         assert there == {(one, one // 2, turn, one // 2, one // 4, turn): 1 for one in range(10)}
+
+
+def test_python_is_handed_no_more_changes_at_once_than_rows(spark: SparkSession, servers: str, tmp_path: Path) -> None:
+    topics = Topics(spark, servers, "bounded")
+    topics.producer = Producer({"bootstrap.servers": servers, "batch.num.messages": 20})  # of which each makes a cell
+    for number in range(2000):
+        topics.put("bounded", {"op": "c", "after": {"id": number}}, "1")
+    limit = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(limit)
+    spark.conf.set(limit, "100")
+    try:
+        options = {"fetchBytes": "1024"}
+        found = cells_of(topics.table("bounded", envelope_schema("id long"), straight=True, options=options))
+        assert found
+        handed = found.frame.mapInArrow(_changes_at_once, "changes int")
+        rows, _ = collected(handed, tmp_path / "bounded")
+    finally:
+        spark.conf.set(limit, before)
+    counts = Counter({int(text.removeprefix("Row(changes=").removesuffix(")")): times for text, times in rows.items()})
+    assert sum(count * times for count, times in counts.items()) == 2000
+    assert max(counts) <= 120
+
+
+def _changes_at_once(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows = [rows_from_bytes(cell.as_buffer()).num_rows for cell in batch.column(0).drop_null()]
+        yield pa.RecordBatch.from_pydict({"changes": pa.array([sum(rows)], pa.int32())})
 
 
 def test_only_what_stands_right_behind_the_source_is_straight(spark: SparkSession, servers: str) -> None:

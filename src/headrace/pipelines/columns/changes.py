@@ -217,7 +217,13 @@ def _times(records: pa.RecordBatch) -> pa.Array:
     inner = _inner(records)
     ways = [inner["ts_ms"]] if "ts_ms" in inner else []
     ways += [records.column(name) for name in ("ts_ms", "_timestamp") if name in records.schema.names]
-    return _coalesced([*map(_moment, ways), pa.nulls(records.num_rows, _TIME)])
+    found = pa.nulls(records.num_rows, _TIME)
+    for way in ways:
+        if not found.null_count:
+            break
+        # Only where it counts: what no time can hold is no mistake in a column that is not asked.
+        found = pc.coalesce(found, _moment(_where(np.asarray(found.is_null()), way)))
+    return found
 
 
 _TIME: Final = pa.timestamp("us", tz="UTC")

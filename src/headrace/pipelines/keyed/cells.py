@@ -21,7 +21,7 @@ class SideRows:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         typed = pa.schema([*self.schema, pa.field(HASH, pa.int64())])
         for batch in batches:
-            for cell in batch.column(0):
+            for cell in batch.column(0).drop_null():  # most rows have none
                 rows = rows_from_bytes(cell.as_buffer())
                 keys = [rows.column(name) for name in self.on]
                 sides = [self._side(field, rows) for field in list(self.schema)[len(keys) :]]

@@ -1,9 +1,11 @@
-"""A source that does an operator's first step itself: its batches leave it as cells of bytes, a cell for each.
+"""A source that does an operator's first step itself: its batches leave it as cells of bytes.
 
 What Spark reads row by row it takes apart and puts together again, which for envelopes of changes costs more than all
 else that is done with them. So an operator that stands right behind a source may have it hand on what the operator's
 first step makes of a batch (`operators/tables/straight.py`), and only who takes it on opens it. The source still has a
-row for each record, for whoever counts them; the cell lies in the first one of a batch, the others are empty.
+row for each record, for whoever counts them; a cell lies in the first row of the records that it is made of, the others
+are empty. They stay on the way to Python: for that Spark collects ten thousand rows, be they of cells alone, and would
+have all that a task reads in memory.
 """
 
 import base64
@@ -21,6 +23,8 @@ from headrace.pipelines.keyed.layout import rows_to_bytes
 
 CELL: Final = "cell"
 CELLS_DDL: Final = f"{CELL} binary"
+# What a cell is made of at most: Spark copies a cell whole, and a batch of records that were compressed well is large.
+_BYTES: Final = 4 << 20
 Step = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
@@ -35,11 +39,13 @@ def columns_read(option: str) -> StructType:
 
 
 def in_cells(batches: Iterable[pa.RecordBatch], option: str) -> Iterator[pa.RecordBatch]:
-    """What the step makes of each batch, in cells."""
+    """What the step makes of each batch, in cells of some megabytes."""
     step: Step = pickle.loads(base64.b64decode(json.loads(option)["step"]))  # noqa: S301 - packed by ourselves
     for batch in batches:
-        if batch.num_rows:
-            yield _cell(step(batch), batch.num_rows)
+        rows = max(1, batch.num_rows * _BYTES // max(batch.nbytes, 1))
+        for at in range(0, batch.num_rows, rows):
+            part = batch.slice(at, rows)
+            yield _cell(step(part), part.num_rows)
 
 
 _SCHEMA: Final = pa.schema([(CELL, pa.binary())])

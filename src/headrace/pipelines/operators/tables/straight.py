@@ -20,7 +20,7 @@ from headrace.pipelines.columns.changes import TrustedChanges, can_read
 from headrace.pipelines.keyed.layout import rows_from_bytes
 from headrace.pipelines.operators.tables.changes_reading import ENVELOPE, Records
 from headrace.pipelines.source.options import STEP
-from headrace.pipelines.source.steps import CELL, CELLS_DDL, write_step
+from headrace.pipelines.source.steps import CELLS_DDL, write_step
 from headrace.pipelines.spark.internals import add_note, bare_source, read_note
 
 SETTING: Final = "spark.headrace.straight"
@@ -55,11 +55,11 @@ def read_straight(frame: DataFrame, records: Records, made: DataFrame, *, ignore
         return None
     step = TrustedChanges(rows, records.key, records.table, ignores_truncates, records.refusals)
     stream = spark.readStream.format("headrace").options(**options).option(STEP, write_step(frame.schema, step))
-    cells = stream.schema(CELLS_DDL).load().where(f"{CELL} is not null")
+    cells = stream.schema(CELLS_DDL).load()
     return add_note(cells.mapInArrow(_opened, made.schema), Cells(cells, rows))
 
 
 def _opened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for cell in batch.column(0):
+        for cell in batch.column(0).drop_null():  # most rows have none
             yield rows_from_bytes(cell.as_buffer())
