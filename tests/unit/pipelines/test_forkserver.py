@@ -72,9 +72,29 @@ def test_a_killed_process_takes_the_forked_one_with_it(server: ForkServer, tmp_p
         assert process.stdout.read() == ""
 
 
-def test_settings_that_count_at_pythons_start_are_left_to_python(server: ForkServer, tmp_path: Path) -> None:
-    process = run(server, tmp_path, ABOUT, PYTHONHASHSEED="4")
+@pytest.mark.parametrize("name", ["PYTHONHASHSEED", "TZ", "LD_LIBRARY_PATH", "LC_ALL", "NUMBA_DISABLE_JIT"])
+def test_settings_that_count_at_a_start_are_left_to_python(server: ForkServer, tmp_path: Path, name: str) -> None:
+    process = run(server, tmp_path, ABOUT, **{name: "4"})
     assert process.communicate()[0].endswith("kept False\n")
+
+
+def test_processes_are_in_the_time_zone_of_their_environment(server: ForkServer, tmp_path: Path) -> None:
+    process = run(server, tmp_path, "import time; print(time.strftime('%H', time.localtime(0)))", TZ="Asia/Tokyo")
+    assert process.communicate()[0] == "09\n"
+
+
+def test_chance_is_each_processes_own(server: ForkServer, tmp_path: Path) -> None:
+    drawn = set()
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        text = (
+            "import os, numpy as np\n"
+            "print(np.random.random(), flush=True)\n"
+            "os.fork() or os._exit(print(np.random.random(), flush=True) or 0)\n"  # as a worker of a daemon
+            "os.wait()"
+        )
+        drawn |= {*run(server, tmp_path / name, text).communicate()[0].split()}
+    assert len(drawn) == 4
 
 
 def test_without_a_server_it_is_python(tmp_path: Path) -> None:

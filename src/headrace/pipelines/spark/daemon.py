@@ -52,7 +52,14 @@ def preload(modules: Iterable[str] = PRELOADED) -> list[str]:
                 importlib.import_module(name)
             except ImportError:
                 absent.append(name)
+    os.register_at_fork(after_in_child=_seed_anew)
     return absent
+
+
+def _seed_anew() -> None:
+    """NumPy's chance as Python does it with its own: all workers would draw the same numbers from the one loaded."""
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
 
 
 def warm_loops() -> None:

@@ -7,7 +7,7 @@ of it once, while the JVM starts. Spark is given `forked_python` as its `python`
 arguments, environment, folder, standard streams. A process forked here becomes that module.
 
 What always holds: whatever cannot be had by forking is run by the real Python: when the server is gone, when no module
-is asked for, and when Python is to start with other settings of its own, which count only at its start. The server has
+is asked for, and when Python or its libraries are to start with other settings, which count only at their start. The server has
 one thread. It ends with the process of the session, whose pipe is its standard input; what was forked ends as it would
 otherwise, by Spark's pipe or socket, and when the process that Spark started for it is told to end.
 """
@@ -49,6 +49,8 @@ _STEPS: Final = tuple(
 _SPARKS_DAEMON: Final = "pyspark.daemon"
 # Settings of Python's that a process takes at its start and that one can do without, or that are seen to here.
 _NOT_AT_START: Final = ("PYTHONPATH", "PYTHONUNBUFFERED")
+# What the loader, C's library and libraries that are loaded here read once: the time zone, where libraries are, …
+_READ_ONCE: Final = (b"TZ", b"LANG", b"LC_", b"LD_", b"MALLOC_", b"ARROW_", b"NUMBA_")
 _LONGEST_FOLDER: Final = 80  # the name of a socket has a hundred bytes or so
 _STANDARD_ERROR: Final = 2
 
@@ -125,6 +127,8 @@ class Request:
 
 
 def _counts_at_start(name: bytes) -> bool:
+    if name.startswith(_READ_ONCE):
+        return True
     # Spark's own names have an underscore behind the first word, and Python's have none.
     return name.startswith(b"PYTHON") and b"_" not in name and os.fsdecode(name) not in _NOT_AT_START
 
