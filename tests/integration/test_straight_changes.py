@@ -113,7 +113,9 @@ def envelopes(seed: int, count: int) -> Iterator[tuple[str | None, Any]]:
         written = chance.choice(['{"id":%d}', '{"schema":{},"payload":{"id":%d}}', "%d", None])
         text = None if written is None else written % key
         value = {"before": before, "after": after, "op": op, "source": chance.choice(sources)(number)}
-        captured = {"ts_ms": 2**63 - 1 if (value["source"] or {}).get("ts_ms") else number}  # no time, and not asked for
+        captured = {
+            "ts_ms": 2**63 - 1 if (value["source"] or {}).get("ts_ms") else number
+        }  # no time, and not asked for
         yield text, value | (captured if chance.random() < 0.5 else {})
         if op == "d" and chance.random() < 0.5:
             yield text, None
@@ -231,7 +233,6 @@ def test_python_is_handed_no_more_changes_at_once_than_rows(spark: SparkSession,
     for number in range(2000):
         topics.put("bounded", {"op": "c", "after": {"id": number}}, "1")
     limit = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = spark.conf.get(limit)
     spark.conf.set(limit, "100")
     try:
         options = {"fetchBytes": "1024"}
@@ -240,7 +241,7 @@ def test_python_is_handed_no_more_changes_at_once_than_rows(spark: SparkSession,
         handed = found.frame.mapInArrow(_changes_at_once, "changes int")
         rows, _ = collected(handed, tmp_path / "bounded")
     finally:
-        spark.conf.set(limit, before)
+        spark.conf.unset(limit)
     counts = Counter({int(text.removeprefix("Row(changes=").removesuffix(")")): times for text, times in rows.items()})
     assert sum(count * times for count, times in counts.items()) == 2000
     assert max(counts) <= 120

@@ -97,6 +97,14 @@ def test_chance_is_each_processes_own(server: ForkServer, tmp_path: Path) -> Non
     assert len(drawn) == 4
 
 
+def test_its_files_do_not_grow_old(server: ForkServer, tmp_path: Path) -> None:
+    paths = [server.python, server.python.parent]
+    for path in paths:
+        os.utime(path, (0, 0))
+    run(server, tmp_path, "").communicate()
+    assert all(path.stat().st_mtime > 0 for path in paths)
+
+
 def test_without_a_server_it_is_python(tmp_path: Path) -> None:
     server = start_server(loops=False)
     assert server

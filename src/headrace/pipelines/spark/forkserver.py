@@ -7,9 +7,9 @@ of it once, while the JVM starts. Spark is given `forked_python` as its `python`
 arguments, environment, folder, standard streams. A process forked here becomes that module.
 
 What always holds: whatever cannot be had by forking is run by the real Python: when the server is gone, when no module
-is asked for, and when Python or its libraries are to start with other settings, which count only at their start. The server has
-one thread. It ends with the process of the session, whose pipe is its standard input; what was forked ends as it would
-otherwise, by Spark's pipe or socket, and when the process that Spark started for it is told to end.
+is asked for, and when Python or its libraries are to start with other settings, which count only at their start. The
+server has one thread. It ends with the process of the session, whose pipe is its standard input; what was forked ends
+as it would otherwise, by Spark's pipe or socket, and when the process that Spark started for it is told to end.
 """
 
 import gc
@@ -53,6 +53,7 @@ _NOT_AT_START: Final = ("PYTHONPATH", "PYTHONUNBUFFERED")
 _READ_ONCE: Final = (b"TZ", b"LANG", b"LC_", b"LD_", b"MALLOC_", b"ARROW_", b"NUMBA_")
 _LONGEST_FOLDER: Final = 80  # the name of a socket has a hundred bytes or so
 _STANDARD_ERROR: Final = 2
+_TOUCHED_S: Final = 3600.0
 
 
 # --- in the process of a session
@@ -133,7 +134,7 @@ def _counts_at_start(name: bytes) -> bool:
     return name.startswith(b"PYTHON") and b"_" not in name and os.fsdecode(name) not in _NOT_AT_START
 
 
-def serve(listener: socket.socket) -> Request | None:
+def serve(listener: socket.socket, folder: Path) -> Request | None:
     """Fork for whoever asks; in a forked process what it is to become, in the server None at its end."""
     own = dict(os.environb)
     running: dict[int, socket.socket] = {}
@@ -146,7 +147,8 @@ def serve(listener: socket.socket) -> Request | None:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
         while True:
-            ready = [key.fileobj for key, _ in selector.select()]
+            ready = [key.fileobj for key, _ in selector.select(_TOUCHED_S)]
+            _touch(folder)
             if 0 in ready:
                 return None
             if woken in ready:
@@ -179,6 +181,13 @@ def serve(listener: socket.socket) -> Request | None:
             else:
                 running[pid] = asker
                 selector.register(asker, selectors.EVENT_READ)
+
+
+def _touch(folder: Path) -> None:
+    """Let no one who clears temporary folders of what is old take ours: no process could be started from then on."""
+    with suppress(OSError):
+        for path in (folder, *folder.iterdir()):
+            os.utime(path)
 
 
 def _fork() -> int | None:
@@ -247,7 +256,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(number)) as listener:
-        request = serve(listener)
+        request = serve(listener, Path(folder))
     if request:
         become(request)
     else:
