@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ pytest.importorskip("pyspark")
 from headrace.pipelines.spark.forkserver import ForkServer, start_server
 
 ABOUT = "import os, sys; print(os.getcwd(), os.environ['OWN'], *sys.argv[1:], 'pandas' in sys.modules, flush=True)"
+# It hands the signal on, or has not come to that when what was forked has spoken.
+ENDED = (128 + signal.SIGTERM, -signal.SIGTERM)
 WAITS = "import signal; print('waits', flush=True); signal.pause()"
 
 
@@ -61,7 +64,7 @@ def test_what_ends_the_process_that_spark_knows_ends_the_forked_one(server: Fork
         assert process.stdout.readline() == "waits\n"
         process.send_signal(signal.SIGTERM)
         assert process.stdout.read() == ""  # the last one who could write there has ended
-        assert process.wait() == 128 + signal.SIGTERM
+        assert process.wait() in ENDED
 
 
 def test_a_killed_process_takes_the_forked_one_with_it(server: ForkServer, tmp_path: Path) -> None:
@@ -103,6 +106,32 @@ def test_its_files_do_not_grow_old(server: ForkServer, tmp_path: Path) -> None:
         os.utime(path, (0, 0))
     run(server, tmp_path, "").communicate()
     assert all(path.stat().st_mtime > 0 for path in paths)
+
+
+def test_who_is_gone_amid_his_words_does_not_end_it(server: ForkServer, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as asker:
+        asker.connect(str(server.python.with_name("socket")))
+        socket.send_fds(asker, [(100).to_bytes(4, "big")], [0, 1, 2])
+        asker.sendall(b"/folder")
+        asker.shutdown(socket.SHUT_WR)
+        assert asker.recv(2) == b"n"
+    assert run(server, tmp_path, ABOUT).communicate()[0].endswith("kept True\n")
+
+
+def test_it_ends_with_the_session_when_all_processes_of_a_service_are_ended(tmp_path: Path) -> None:
+    server = start_server(loops=False)
+    assert server
+    server._process.terminate()
+    text = f"{ABOUT}; {WAITS}"
+    with run(server, tmp_path, text) as process:
+        assert process.stdout
+        assert process.stdout.readline().endswith("kept True\n")
+        assert process.stdout.readline() == "waits\n"
+        process.terminate()
+        assert process.stdout.read() == ""
+        assert process.wait() in ENDED
+    server.close()
+    assert not server.python.exists()
 
 
 def test_without_a_server_it_is_python(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class ForkServer:
                 stdout=_STANDARD_ERROR,  # results are ours
                 pass_fds=[listener.fileno()],
                 env=os.environ | {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "PYTHONUNBUFFERED": "1"},
-                preexec_fn=_ignore_interrupts,  # only sets a signal's disposition
+                preexec_fn=_ignore_interrupts,  # only sets dispositions of signals
             )
 
     def close(self) -> None:
@@ -100,8 +100,10 @@ def start_server(*, loops: bool) -> ForkServer | None:
 
 
 def _ignore_interrupts() -> None:
-    # Ctrl-C is for the session: it ends its queries first.
+    # Ctrl-C is for the session, and so is the end of a service, which all its processes are told: it ends its queries
+    # first, and the server, which takes its folder with it, when it is gone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 # --- in the server
@@ -165,7 +167,9 @@ def serve(listener: socket.socket, folder: Path) -> Request | None:
             pid = _fork() if request and request.can_be_forked(own) else None
             if pid == 0:
                 signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for number in (signal.SIGCHLD, signal.SIGTERM):
+                    signal.signal(number, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
                 for number, stream in enumerate(streams):
                     os.dup2(stream, number)
                     os.close(stream)
@@ -191,17 +195,24 @@ def _touch(folder: Path) -> None:
 
 
 def _fork() -> int | None:
+    # What is to end a forked process waits until that no longer ignores it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
-        return os.fork()
+        pid = os.fork()
     except OSError:
-        return None
+        pid = None
+    if pid != 0:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    return pid
 
 
 def _receive(asker: socket.socket) -> tuple[Request | None, list[int]]:
     size, streams, _, _ = socket.recv_fds(asker, 4, 3)
+    count = int.from_bytes(size, "big")
     with asker.makefile("rb") as file:
-        text = file.read(int.from_bytes(size, "big"))
-    return (Request.read(text) if text and len(streams) == 3 else None), streams
+        text = file.read(count)
+    is_whole = len(text) == count > 0 and len(streams) == 3  # or the one who asks was killed, or had no file left
+    return (Request.read(text) if is_whole else None), streams
 
 
 def _answer_ended(selector: selectors.BaseSelector, running: dict[int, socket.socket]) -> None:
