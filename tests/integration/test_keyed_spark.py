@@ -1,8 +1,11 @@
 """The engine under Spark: restarts, bucket counts, both clocks, and what the state reader shows."""
 
+import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -171,6 +174,30 @@ def test_counts_go_on_after_a_restart_and_buckets_make_no_difference(spark: "Spa
     fed.give(rows_of(4))
     with pytest.raises(Exception, match="the stored state has 5 buckets and the query asks for 6"):
         fed.run(fed.read().transform(keyed(Counting(), by=["name", "real"], buckets=6)), "5")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc")
+def test_micro_batches_leave_no_socket_open(spark: "SparkSession", tmp_path: Path) -> None:
+    fed = Fed(spark, tmp_path, "name string, real double, n long")
+    counts = fed.read().transform(keyed(Counting(), by=["name", "real"], buckets=4))
+    jvm: Any = spark._jvm
+    pid = jvm.java.lang.ProcessHandle.current().pid()
+    open_files = Path(f"/proc/{pid}/fd")
+
+    def sockets() -> int:
+        found = 0
+        for file in open_files.iterdir():
+            with suppress(OSError):  # closed meanwhile
+                found += "socket:" in os.readlink(file)
+        return found
+
+    fed.give(rows_of(0))
+    fed.run(counts, "sockets")  # starts the workers
+    before = sockets()
+    fed.give(*(rows_of(batch) for batch in range(12)))
+    fed.run(counts, "sockets")
+    tasks = 12 * int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    assert sockets() < before + tasks / 2
 
 
 def at(*rows: tuple[str, float]) -> list[tuple[Any, ...]]:

@@ -24,6 +24,8 @@ VARIABLE: Final = "keyed"
 # Types and not their names, which Spark's Python side would have the JVM parse in every task.
 _ID = StructType([StructField("id", StringType())])
 _DATA = StructType([StructField("data", BinaryType())])
+# The way to the state of the task before, in a worker of Spark's: see `close`.
+_before: list[Any] = []
 
 
 class KeyedProcessor(StatefulProcessor):
@@ -43,6 +45,7 @@ class KeyedProcessor(StatefulProcessor):
             return
         from headrace.pipelines.keyed.processor import Serving
 
+        self._client = client
         self._serving = Serving(handle, state, *pickle.loads(self._packed))  # noqa: S301 - packed by ourselves
         self._serving.begin(client)
 
@@ -55,4 +58,11 @@ class KeyedProcessor(StatefulProcessor):
         return self._serving.alarm(int(key[0]), timerValues, expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
-        """Nothing is open between micro-batches."""
+        """Leave it to Spark to end the way to the state, when the task is over.
+
+        Told now that it is over, Spark's side would only stop reading, and its end of the socket would be open for as
+        long as the JVM runs: one more with every task. It is closed if Spark's side is still reading then.
+        """
+        if client := getattr(self, "_client", None):
+            client.set_handle_state = lambda _state: None
+            _before[:] = [client]  # alive until then, too
