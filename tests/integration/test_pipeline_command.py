@@ -215,6 +215,44 @@ def test_mistakes_are_one_sentence_before_anything_is_written(
     assert place.doubled() == []
 
 
+def test_topics_are_waited_for_and_not_for_ever(place: Place) -> None:
+    place.write_file(
+        text=PIPELINE.replace('topic("numbers"', 'topic("late"').replace('topic("doubled"', 'topic("late-doubled"')
+    )
+    arguments = ("run", "doubling.py", "--job", "doubled", "--trigger", "available-now", "--wait-for-topics")
+    err = place.run(*arguments, "1", code=1)
+    assert "topic 'late' does not exist" in err.strip().splitlines()[-1]
+    assert not (place.folder / ".headrace" / "pipelines" / "doubled" / "job.json").exists()
+
+    process = place.started(*arguments, "120", "--json")
+    assert process.stdout is not None
+    events = [json.loads(process.stdout.readline())]
+    while events[-1].get("waiting") != "for topic late":
+        events.append(json.loads(process.stdout.readline()))
+    create_topic(place.cluster, "late", partitions=1)
+    while events[-1].get("waiting") != "for topic late-doubled":
+        events.append(json.loads(process.stdout.readline()))
+    writer = Writer(place.cluster, "late")
+    writer.add(NewRecord(None, b'{"n": 21}', 1000))
+    writer.flush()
+    create_topic(place.cluster, "late-doubled", partitions=1)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert {"event": "has its topics", "job": "pipeline", "state": "running"} in map(json.loads, out.splitlines())
+    assert place.doubled("late-doubled") == [42]
+
+
+def test_who_waits_for_a_topic_can_be_told_to_end(place: Place) -> None:
+    place.write_file(text=PIPELINE.replace('topic("numbers"', 'topic("never"'))
+    process = place.started("run", "doubling.py", "--wait-for-topics", "600", "--json")
+    assert process.stdout is not None
+    while json.loads(process.stdout.readline()).get("waiting") != "for topic never":
+        pass
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+
+
 def test_a_strangers_checkpoint_is_refused(place: Place) -> None:
     other = place.folder / ".headrace" / "pipelines" / "doubled"
     other.mkdir(parents=True)

@@ -96,6 +96,10 @@ def list_jobs(file: Path, as_json: bool) -> None:
     help="How often a job that failed is started again before the run gives up.",
 )  # fmt: skip
 @click.option(
+    "--wait-for-topics", "wait_s", type=click.FloatRange(min=0), default=0, metavar="SECONDS",
+    help="How long to wait for topics that are not there yet, while Spark starts.",
+)  # fmt: skip
+@click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve /metrics for Prometheus at this loopback port."
 )
 @json_option
@@ -109,6 +113,7 @@ def run(
     trigger: str | None,
     drain: bool,
     restarts: int,
+    wait_s: float,
     metrics_port: int | None,
     as_json: bool,
 ) -> None:
@@ -130,7 +135,9 @@ def run(
 
     around = settings_around(bootstrap)
     chosen = {**conf_around(), **dict(conf)}
-    settings = RunSettings(as_text(bootstrap), state_dir, master, trigger, restarts, metrics_port, chosen, drain)
+    settings = RunSettings(
+        as_text(bootstrap), state_dir, master, trigger, restarts, metrics_port, chosen, drain, wait_s
+    )
     with _view(state_dir, files[0], as_json=as_json) as view:
         with _step_if_slow(view, f"loading {', '.join(map(str, files))}"):
             jobs = [connect_job(job, around) for job in load_files(files, names)]

@@ -23,9 +23,9 @@ class View(LiveView):
         self._steps: dict[str, StepLine] = {}
         self._shown: dict[tuple[str, str], int] = {}
 
-    def say(self, job: str, sentence: str) -> None:
+    def say(self, job: str, sentence: str, **facts: str) -> None:
         if self._as_json:
-            click.echo(json.dumps({"event": sentence, "job": job}))
+            click.echo(json.dumps({"event": sentence, "job": job, **facts}))
         else:
             self._console.print(f"[cyan]{job}[/cyan] {escape(sentence)}")
 

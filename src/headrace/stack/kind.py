@@ -73,7 +73,7 @@ class Member:
     kind: str
     command: Callable[[str], Command]  # given the address of the broker; empty while that is not known
     needs: tuple[str, ...] = ()
-    topics: tuple[str, ...] = ()  # must be there before it starts
+    topics: tuple[str, ...] = ()  # that it reads
     is_task: bool = False  # it is ready when it has ended
     may_end: bool = False  # an end without an error is no failure
     is_vital: bool = False  # nothing is of use without it

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,9 +63,7 @@ def parse(text: str, file: Path, environment: Mapping[str, str], *, explore: boo
         for kind, found in sections.items():
             mistakes += _wrong_with(kind, found, lambda kind, section: kind.relate(section, names))
     if explore and not mistakes and not misnamed:
-        every = {kind.name: found for kind, found in sections.items()}
-        for kind, found in sections.items():
-            mistakes += _wrong_with(kind, found, lambda kind, section: kind.explore(section, every))
+        mistakes += _explore(sections)
     if mistakes or misnamed:
         told = [f"{variable}: {sentence}" for variable, sentence in misnamed]
         raise InvalidStack(told + _sentences(mistakes, overrides, file, text))
@@ -148,6 +147,18 @@ def _wrong_with(
         for section in sections
         for path, sentence in check(kind, section)
     ]
+
+
+def _explore(sections: Mapping[Kind, Sequence[Section]]) -> list[Mistake]:
+    """What is seen only by running a user's files: side by side, for each is a process that takes a second."""
+    every = {kind.name: found for kind, found in sections.items()}
+
+    def look(kind: Kind, section: Section) -> list[Mistake]:
+        return _wrong_with(kind, [section], lambda kind, section: kind.explore(section, every))
+
+    with ThreadPoolExecutor(os.cpu_count()) as beside:
+        looks = [beside.submit(look, kind, section) for kind, found in sections.items() for section in found]
+        return [mistake for look in looks for mistake in look.result()]
 
 
 def _ports_twice(sections: Mapping[Kind, Sequence[Section]]) -> list[Mistake]:

@@ -9,7 +9,7 @@ Pure: what happened comes in with its time, `decide` answers what to do now. Wha
 - when something vital is given up, the stack ends; the rest of it does without anything else.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -17,7 +17,6 @@ from typing import Final
 from headrace.retry import Backoff
 
 _WRONG_CALL: Final = 2
-_TOPIC_PATIENCE_S: Final = 30.0  # then who waits for a topic starts anyway, and says itself what it misses
 
 
 class Phase(StrEnum):
@@ -60,7 +59,6 @@ class Post:
     name: str
     rank: int
     needs: tuple[str, ...] = ()
-    topics: tuple[str, ...] = ()
     is_task: bool = False
     may_end: bool = False
     is_vital: bool = False
@@ -180,32 +178,25 @@ class Fleet:
 
     # --- what to do
 
-    def decide(self, topics: Collection[str], now_s: float) -> list[Action]:
+    def decide(self, now_s: float) -> list[Action]:
         if self.is_ending:
             return list(self._ending(now_s))
         for post in self.posts:
             if post.is_vital and self.of(post.name).phase is Phase.FAILED:
                 return [Drain(f"{post.name} cannot be kept running, and nothing works without it")]
-        starts = [Start(post.name) for post in self.posts if self._may_start(post, topics, now_s)]
+        starts = [Start(post.name) for post in self.posts if self._may_start(post, now_s)]
         if starts or any(self._has_future(post.name) for post in self.posts):
             return list(starts)
         return [End(self.exit_code)]
 
-    def _may_start(self, post: Post, topics: Collection[str], now_s: float) -> bool:
+    def _may_start(self, post: Post, now_s: float) -> bool:
         standing = self.of(post.name)
         is_due = standing.phase is Phase.PAUSING and now_s >= standing.retry_at_s
-        return (is_due or standing.phase is Phase.WAITING) and not self.misses(post.name, topics, now_s)
+        return (is_due or standing.phase is Phase.WAITING) and not self.misses(post.name)
 
-    def misses(self, name: str, topics: Collection[str], now_s: float) -> tuple[str, ...]:
-        """What one waits for, in words."""
-        post = self._post(name)
-        needs = tuple(need for need in post.needs if self.of(need).phase not in FINE)
-        if needs:
-            return needs
-        ready_s = max((self.of(need).since_s for need in post.needs), default=self.began_s)
-        if now_s - max(ready_s, self.began_s) >= _TOPIC_PATIENCE_S:
-            return ()
-        return tuple(f"topic {topic}" for topic in post.topics if topic not in topics)
+    def misses(self, name: str) -> tuple[str, ...]:
+        """Whom one waits for."""
+        return tuple(need for need in self._post(name).needs if self.of(need).phase not in FINE)
 
     def _has_future(self, name: str) -> bool:
         """Whether it lives, or may yet."""

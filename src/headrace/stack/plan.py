@@ -48,7 +48,6 @@ def posts_of(members: Sequence[Member]) -> tuple[Post, ...]:
             member.name,
             ranks[member.kind],
             member.needs,
-            member.topics,
             member.is_task,
             member.may_end,
             member.is_vital,

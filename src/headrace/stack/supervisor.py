@@ -7,11 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headrace.client.address import parse_bootstrap
-from headrace.client.cluster import PATIENT, Cluster
-from headrace.client.connection import ConnectionSettings
+from headrace.client.cluster import PATIENT
 from headrace.clock import SystemClock
-from headrace.errors import HeadraceError
 from headrace.stack import state_file
 from headrace.stack.journal import FOLDER, OWN_NAME, Journal, PartLogs
 from headrace.stack.kind import Member, Stack
@@ -48,7 +45,6 @@ class Supervisor:
         self._problems: dict[str, str] = {}
         self._digests = {name: Digest() for name in self._members}
         self._logs = PartLogs(stack.folder / FOLDER)
-        self._topics: frozenset[str] = frozenset()
         self._news = asyncio.Event()
         self._since_ms = SystemClock().now_ms()
         self._written_s = 0.0
@@ -58,18 +54,16 @@ class Supervisor:
         for number in _ENDING_SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup means to stay
                 loop.add_signal_handler(number, self._end)
-        looking = asyncio.create_task(self._look_for_topics())
         self._tell(OWN_NAME, f"runs {self._stack.file} with {', '.join(self._members)}; Ctrl-C ends it")
         self._tell(OWN_NAME, f"all that each part says is in {FOLDER}")
         code = None
         while code is None:
-            for action in self._fleet.decide(self._topics, time.monotonic()):
+            for action in self._fleet.decide(time.monotonic()):
                 code = await self._do(action)
             self._write_state()
             self._news.clear()
             if code is None:
                 await _first_of(self._news, _TICK_S)
-        looking.cancel()
         self._logs.close()
         self._tell(OWN_NAME, "all has ended")
         self._write_state(at_once=True)
@@ -165,18 +159,6 @@ class Supervisor:
 
     # --- what is seen
 
-    async def _look_for_topics(self) -> None:
-        """The topics that are there, for as long as somebody waits for one."""
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            waiting = any(
-                member.topics and self._fleet.of(name).phase in (Phase.WAITING, Phase.PAUSING)
-                for name, member in self._members.items()
-            )
-            if waiting and self._bootstrap:
-                self._topics = await asyncio.to_thread(_topics_at, self._bootstrap) or self._topics
-                self._news.set()
-
     def _write_state(self, *, at_once: bool = False) -> None:
         now_s = time.monotonic()
         if not at_once and now_s - self._written_s < _WRITE_EVERY_S:
@@ -195,7 +177,7 @@ class Supervisor:
         process = self._running.get(member.name)
         note = self._problems.get(member.name, "") if standing.phase is not Phase.DONE else ""
         if standing.phase is Phase.WAITING:
-            misses = self._fleet.misses(member.name, self._topics, now_s)
+            misses = self._fleet.misses(member.name)
             note = f"waits for {', '.join(misses)}" if misses else note
         phase, facts = str(standing.phase), self._facts[member.name]
         if standing.phase is Phase.RUNNING and facts.get("state") == WAITING:
@@ -227,15 +209,6 @@ def _end_in_words(fleet: Fleet, name: str, code: int) -> tuple[str, str]:
             return "is done", INFO
         case _:
             return ("has ended", INFO) if code == 0 else (how, WARNING)
-
-
-def _topics_at(bootstrap: str) -> frozenset[str]:
-    try:
-        settings = ConnectionSettings(client_id="headrace-up")
-        with Cluster(parse_bootstrap(bootstrap), settings, retry=_QUICK) as cluster:
-            return frozenset(topic.name for topic in cluster.topics())
-    except HeadraceError:
-        return frozenset()  # it is away; who waits for a topic waits on
 
 
 async def _first_of(event: asyncio.Event, timeout_s: float) -> None:

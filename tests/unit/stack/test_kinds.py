@@ -169,12 +169,13 @@ def test_a_pipeline_waits_for_the_topics_that_its_jobs_read(jobs: Path) -> None:
     )
     text += "[pipelines.b]\nfile = 'jobs.py'\nmetrics_port = 9100\n[views]\nfile = 'jobs.py'\n"
     members = {one.name: one for one in members_of(parse(text, jobs / "headrace.toml", {}))}
-    assert members["pipelines.a"].topics == ("orders",)
-    assert members["pipelines.b"].topics == ("orders", "users")
     first, second = arguments(members["pipelines.a"]), arguments(members["pipelines.b"])
     assert (
         "pipeline run jobs.py --json --bootstrap 127.0.0.1:9092 --master spark://h:7077 --state-dir .headrace" in first
     )
+    assert "--wait-for-topics 30" in first
+    assert members["pipelines.a"].topics == ("orders",)
+    assert members["pipelines.b"].topics == ("orders", "users")
     assert "--job sums --trigger 1 second" in first
     assert "--metrics-port 9100" in second
     assert "view serve jobs.py" in arguments(members["views.serve"])

@@ -11,7 +11,7 @@ from tests.property.storage_model import examples
 BROKER = Post("broker", 0, is_vital=True)
 TOPICS = Post("topics", 1, ("broker",), is_task=True, is_vital=True)
 CAPTURE = Post("cdc.shop", 2, ("topics",), may_end=True)
-PIPELINE = Post("pipelines.sums", 3, ("topics",), ("orders",), may_end=True)
+PIPELINE = Post("pipelines.sums", 3, ("topics",), may_end=True)
 DASHBOARD = Post("dashboard", 4, ("broker",))
 ALL = (BROKER, TOPICS, CAPTURE, PIPELINE, DASHBOARD)
 
@@ -26,25 +26,16 @@ def running(*posts: Post, rules: Rules | None = None) -> Fleet:
 
 def test_each_starts_when_what_it_needs_is_ready() -> None:
     fleet = Fleet(ALL)
-    assert fleet.decide((), 0) == [Start("broker")]
+    assert fleet.decide(0) == [Start("broker")]
     fleet = fleet.started("broker", 0)
-    assert fleet.decide((), 1) == []
+    assert fleet.decide(1) == []
     fleet = fleet.ready("broker", 1)
-    assert fleet.decide((), 1) == [Start("topics"), Start("dashboard")]
+    assert fleet.decide(1) == [Start("topics"), Start("dashboard")]
     fleet = fleet.started("topics", 1).started("dashboard", 1)
-    assert fleet.misses("cdc.shop", (), 1) == ("topics",)
+    assert fleet.misses("cdc.shop") == ("topics",)
     fleet = fleet.ended("topics", 0, 2)
     assert fleet.of("topics").phase is Phase.DONE
-    assert fleet.decide((), 2) == [Start("cdc.shop")]
-    assert fleet.started("cdc.shop", 2).decide({"orders"}, 3) == [Start("pipelines.sums")]
-
-
-def test_a_topic_is_waited_for_but_not_for_ever() -> None:
-    fleet = running(BROKER, TOPICS, CAPTURE)
-    fleet = Fleet((BROKER, TOPICS, CAPTURE, PIPELINE), standings=fleet.standings)
-    assert fleet.decide((), 29) == []
-    assert fleet.misses("pipelines.sums", (), 29) == ("topic orders",)
-    assert fleet.decide((), 30) == [Start("pipelines.sums")]
+    assert fleet.decide(2) == [Start("cdc.shop"), Start("pipelines.sums")]
 
 
 def test_who_fails_is_started_again_after_a_growing_pause() -> None:
@@ -53,14 +44,14 @@ def test_who_fails_is_started_again_after_a_growing_pause() -> None:
         fleet = fleet.ended("dashboard", -9, now)
         standing = fleet.of("dashboard")
         pauses.append(standing.retry_at_s - now)
-        assert fleet.decide((), standing.retry_at_s - 0.01) == []
+        assert fleet.decide(standing.retry_at_s - 0.01) == []
         now = standing.retry_at_s
-        assert fleet.decide((), now) == [Start("dashboard")]
+        assert fleet.decide(now) == [Start("dashboard")]
         fleet = fleet.started("dashboard", now).ready("dashboard", now)
     assert pauses == [0.5, 1, 2, 4, 4, 4]
     fleet = fleet.ended("dashboard", 1, now)
     assert fleet.of("dashboard").phase is Phase.FAILED
-    assert fleet.decide((), now + 100) == []  # the others go on
+    assert fleet.decide(now + 100) == []  # the others go on
     assert fleet.exit_code == 1
 
 
@@ -84,30 +75,30 @@ def test_who_may_end_is_done_and_others_are_not() -> None:
 
 def test_nothing_goes_on_without_what_is_vital() -> None:
     fleet = running(BROKER, DASHBOARD, rules=Rules(restarts=0)).ended("broker", 1, 5)
-    (drain,) = fleet.decide((), 5)
+    (drain,) = fleet.decide(5)
     assert isinstance(drain, Drain)
     assert "broker" in drain.reason
     fleet = fleet.told_to_end()
-    assert fleet.decide((), 5) == [Terminate("dashboard")]
-    assert fleet.ended("dashboard", 0, 6).decide((), 6) == [End(1)]
+    assert fleet.decide(5) == [Terminate("dashboard")]
+    assert fleet.ended("dashboard", 0, 6).decide(6) == [End(1)]
 
 
 def test_who_depends_on_one_that_restarts_waits_for_it() -> None:
     fleet = running(BROKER, DASHBOARD).ended("broker", -9, 1).ended("dashboard", 1, 1)
-    assert fleet.decide((), 1.5) == [Start("broker")]
+    assert fleet.decide(1.5) == [Start("broker")]
     fleet = fleet.started("broker", 1.5)
-    assert fleet.decide((), 9) == []
-    assert fleet.ready("broker", 9).decide((), 9) == [Start("dashboard")]
+    assert fleet.decide(9) == []
+    assert fleet.ready("broker", 9).decide(9) == [Start("dashboard")]
 
 
 def test_all_is_drained_in_the_reverse_order() -> None:
     fleet, order = running(*ALL).told_to_end(), []
-    while not isinstance((actions := fleet.decide((), 1))[0], End):
+    while not isinstance((actions := fleet.decide(1))[0], End):
         for action in actions:
             assert isinstance(action, Terminate)
             order.append(action.name)
             fleet = fleet.asked_to_end(action.name, 1)
-            assert fleet.decide((), 1) == []
+            assert fleet.decide(1) == []
             fleet = fleet.ended(action.name, 0, 1)
     assert order == ["dashboard", "pipelines.sums", "cdc.shop", "broker"]
     assert actions == [End(0)]
@@ -115,24 +106,24 @@ def test_all_is_drained_in_the_reverse_order() -> None:
 
 def test_who_takes_too_long_to_end_is_killed_once() -> None:
     fleet = running(BROKER, DASHBOARD, rules=Rules(drain_s=30)).told_to_end().asked_to_end("dashboard", 0)
-    assert fleet.decide((), 29) == []
-    assert fleet.decide((), 30) == [Kill("dashboard")]
+    assert fleet.decide(29) == []
+    assert fleet.decide(30) == [Kill("dashboard")]
     fleet = fleet.killed("dashboard")
-    assert fleet.decide((), 31) == []
-    assert fleet.ended("dashboard", -9, 31).asked_to_end("broker", 31).ended("broker", 0, 32).decide((), 32) == [End(1)]
+    assert fleet.decide(31) == []
+    assert fleet.ended("dashboard", -9, 31).asked_to_end("broker", 31).ended("broker", 0, 32).decide(32) == [End(1)]
 
 
 def test_the_second_order_ends_all_at_once() -> None:
     fleet = running(*ALL).told_to_end().asked_to_end("dashboard", 0).told_to_end()
-    assert fleet.decide((), 0) == [Kill(name) for name in ("dashboard", "pipelines.sums", "cdc.shop", "broker")]
+    assert fleet.decide(0) == [Kill(name) for name in ("dashboard", "pipelines.sums", "cdc.shop", "broker")]
 
 
 def test_a_stack_whose_work_is_done_ends() -> None:
     job = Post("pipelines.once", 3, may_end=True)
-    assert running(job).ended("pipelines.once", 0, 1).decide((), 1) == [End(0)]
+    assert running(job).ended("pipelines.once", 0, 1).decide(1) == [End(0)]
     lost = Post("dashboard", 4, ("pipelines.once",))
     assert Fleet((job, lost), Rules(restarts=0)).started("pipelines.once", 0).ended("pipelines.once", 1, 1).decide(
-        (), 1
+        1
     ) == [End(1)]
 
 
@@ -151,7 +142,6 @@ def test_whatever_happens_the_rules_hold(
             f"m{number}",
             number // 2,
             tuple(f"m{need}" for need in sorted(needs) if need < number),
-            (),
             task,
             may,
             vital,
@@ -163,7 +153,7 @@ def test_whatever_happens_the_rules_hold(
     for step in range(steps + 400):
         if step == steps:
             fleet = fleet.told_to_end()
-        for action in fleet.decide((), now):
+        for action in fleet.decide(now):
             match action:
                 case Start(name):
                     assert not fleet.is_ending

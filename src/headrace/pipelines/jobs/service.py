@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import ClientError
+from headrace.client.errors import ClientError, UnknownTopic
 from headrace.dead_letters import LetterBox, Letters, in_words, letters_in
 from headrace.pipelines.jobs.build import Prepared, check, check_over, prepare
 from headrace.pipelines.jobs.declare import AVAILABLE_NOW, DRAIN_NEEDS, REAL_TIME, BadJob, Job
@@ -22,7 +22,7 @@ from headrace.pipelines.jobs.run import Runner
 from headrace.pipelines.jobs.status import lag_of
 from headrace.pipelines.jobs.versions import at_version
 from headrace.pipelines.spark.session import session, settle_sources
-from headrace.status import EVERY_S, Status
+from headrace.status import EVERY_S, RUNNING, WAITING, Status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,9 @@ _LAG_EVERY_S = 1.0
 
 
 class Watcher(Protocol):
-    def say(self, job: str, sentence: str) -> None: ...
+    def say(self, job: str, sentence: str, **facts: str) -> None:
+        """`facts` are for programs."""
+        ...
 
     def step(self, job: str, step: str) -> None:
         """What a job, or Spark itself, is doing until its first batch; nothing once that is done."""
@@ -51,6 +53,7 @@ class RunSettings:
     metrics_port: int | None = None
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # of Spark; what a job says itself goes before
     drain: bool = False  # all jobs, also those that do not say so themselves
+    wait_for_topics_s: float = 0
 
 
 def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> None:
@@ -58,14 +61,17 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
     with ExitStack() as stack:
         places = [(job, open_place(job, settings.state)) for job in jobs]
         current = [(at_version(job, place.version, switched=True), place) for job, place in places]
-        for job, place in current:
-            check(job, settings.bootstrap, trigger=settings.trigger)
-            _drains(job, settings)
-            check_over(job, place, settings.bootstrap, settings.trigger or job.trigger)
+        until = time.monotonic() + settings.wait_for_topics_s
+        if (missing := _check(current, settings)) and not settings.wait_for_topics_s:
+            raise missing
         for job, _ in current:
             stack.enter_context(lock_folder(folder_of(job, settings.state)))
         spark = _spark([job for job, _ in current], settings, watcher, stack)
         stopping = stack.enter_context(stop_on_signals())  # after Spark's start, which takes Ctrl-C for itself
+        if missing:
+            _wait_for_topics(current, settings, watcher, until, stopping)
+        if stopping():
+            return
         prepared = _prepared(current, spark, settings, watcher)
         if stopping():
             return
@@ -85,6 +91,41 @@ def run_jobs(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher) -> No
             _tend(runner, reporter, watcher, stopping)
         finally:
             reporter.report(runner.statuses(is_stopping=True), is_last=True)
+
+
+def _check(current: Sequence[tuple[Job, Place]], settings: RunSettings) -> BadJob | None:
+    """Refuse what is wrong with a job; a topic that is not there is returned, for it may come yet."""
+    missing = None
+    for job, place in current:
+        _drains(job, settings)
+        try:
+            check(job, settings.bootstrap, trigger=settings.trigger)
+            check_over(job, place, settings.bootstrap, settings.trigger or job.trigger)
+        except BadJob as error:
+            if not isinstance(error.__cause__, UnknownTopic):
+                raise
+            missing = missing or error
+    return missing
+
+
+def _wait_for_topics(
+    current: Sequence[tuple[Job, Place]],
+    settings: RunSettings,
+    watcher: Watcher,
+    until: float,
+    stopping: Callable[[], bool],
+) -> None:
+    said = ""
+    while (missing := _check(current, settings)) and not stopping():
+        if time.monotonic() >= until:
+            raise missing
+        topic = missing.__cause__.topic if isinstance(missing.__cause__, UnknownTopic) else ""
+        if topic != said:
+            watcher.say("pipeline", f"waits for topic {topic}", state=WAITING, waiting=f"for topic {topic}")
+            said = topic
+        time.sleep(_TICK_S)
+    if said and not stopping():
+        watcher.say("pipeline", "has its topics", state=RUNNING)
 
 
 def _spark(jobs: Sequence[Job], settings: RunSettings, watcher: Watcher, stack: ExitStack) -> "SparkSession":

@@ -64,8 +64,10 @@ def spark_environment(stack: Stack) -> dict[str, str]:
 
 NAME: Final = "pipelines"
 _PATIENCE_S: Final = 120
+_TOPIC_PATIENCE_S: Final = 30
 # Spark's Python workers tell of every batch that they begin and end.
 _CHATTER: Final = "Streaming TransformWithStateInPandas Python worker"
+_STANDING: Final = ("state", "waiting")
 _SHOWN: Final = ("batch", "rows", "lag_records", "lag_ms", "late_rows_total", "watermark")
 
 
@@ -114,8 +116,16 @@ def list_jobs(folder: Path, file: str) -> list[dict[str, Any]]:
     return jobs
 
 
+def run_arguments(stack: Stack, files: Sequence[str], bootstrap: str) -> list[str]:
+    """Run what files declare, as soon as a capture or somebody else has made the topics that are read."""
+    spark = spark_of(stack)
+    arguments = ["pipeline", "run", *files, "--json", "--bootstrap", bootstrap]
+    arguments += ["--master", spark["master"], "--state-dir", spark["state_dir"]]
+    return [*arguments, "--wait-for-topics", str(_TOPIC_PATIENCE_S)]
+
+
 def topics_read(folder: Path, values: Any) -> tuple[str, ...]:
-    """The topics that have to be there for the jobs of a section."""
+    """The topics that the jobs of a section read."""
     chosen = values.get("jobs")
     jobs = [job for job in list_jobs(folder, values["file"]) if not chosen or job["job"] in chosen]
     return tuple(sorted({topic for job in jobs for topic in job["inputs"].values()}))
@@ -128,7 +138,7 @@ def guests_of(stack: Stack, name: str) -> str | None:
 
 
 def _members(stack: Stack) -> Iterable[Member]:
-    spark, environment = spark_of(stack), spark_environment(stack)
+    environment = spark_environment(stack)
     for name, values in stack.several(NAME).items():
         guests = guests_of(stack, name)
         files = (values["file"], *([guests] if guests else []))
@@ -139,9 +149,7 @@ def _members(stack: Stack) -> Iterable[Member]:
         def command(
             bootstrap: str, values: Any = values, files: Sequence[str] = files, chosen: Sequence[str] = chosen
         ) -> Command:
-            arguments = ["pipeline", "run", *files, "--json", "--bootstrap", bootstrap]
-            arguments += ["--master", spark["master"], "--state-dir", spark["state_dir"]]
-            arguments += ["--restarts", str(values["restarts"])]
+            arguments = [*run_arguments(stack, files, bootstrap), "--restarts", str(values["restarts"])]
             arguments += [part for job in chosen for part in ("--job", job)]
             arguments += ["--trigger", values["trigger"]] if "trigger" in values else []
             arguments += ["--metrics-port", str(values["metrics_port"])] if "metrics_port" in values else []
@@ -161,7 +169,8 @@ def read(text: str) -> Said:
         return read_line(text)
     if "event" in found:
         is_ready = found["job"] == "spark" and str(found["event"]).startswith("is ready")
-        return Said(f"{found['job']} {found['event']}", is_ready=is_ready)
+        standing: dict[str, Any] = {name: found[name] for name in _STANDING if name in found}
+        return Said(f"{found['job']} {found['event']}", facts=standing, is_ready=is_ready)
     facts = {name: found[name] for name in _SHOWN if found.get(name) is not None}
     report = facts | {"per_s": found.get("input_rate", 0)}
     return Said(facts={f"job {found['job']}.{found.get('output', 'out')}": report}, is_ready=True)

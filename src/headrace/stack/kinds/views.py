@@ -10,7 +10,7 @@ from headrace.serving.access_keys import ACCESS_KEYS, access_arguments, check_ac
 from headrace.stack.kind import COMMAND, Command, Kind, Member, Names, Section, Stack
 from headrace.stack.kinds.broker import with_audit
 from headrace.stack.kinds.pipelines import NAME as PIPELINES
-from headrace.stack.kinds.pipelines import check_file, explore, read, spark_environment, spark_of, topics_read
+from headrace.stack.kinds.pipelines import check_file, explore, read, run_arguments, spark_environment, topics_read
 from headrace.stack.kinds.topics import needs
 from headrace.stack.lines import read_server
 
@@ -27,14 +27,14 @@ def _check(section: Section) -> Iterable[Complaint]:
 
 
 def _members(stack: Stack) -> Iterable[Member]:
-    values, spark = stack.one(NAME), spark_of(stack)
+    values = stack.one(NAME)
     if values is None:
         return
 
     def keep(bootstrap: str) -> Command:
-        arguments = ["pipeline", "run", values["file"], "--json", "--bootstrap", bootstrap]
-        arguments += ["--master", spark["master"], "--state-dir", spark["state_dir"]]
-        return Command((*COMMAND, *arguments), environment=spark_environment(stack))
+        return Command(
+            (*COMMAND, *run_arguments(stack, [values["file"]], bootstrap)), environment=spark_environment(stack)
+        )
 
     def serve(bootstrap: str) -> Command:
         arguments = ["view", "serve", values["file"], "--json", "--bootstrap", bootstrap]
