@@ -143,7 +143,7 @@ def both_sides(folder: Path, most_series: int) -> Iterator[Mapping[str, Side]]:
             StatsdDaemon(folder, int(INTERVAL_S * 1000), {"deleteIdleStats": True, "percentThreshold": [90]}, before)
         )
         port = _free_port()
-        options = {"port": port, "interval-s": INTERVAL_S, "max-series": 2 * most_series, "topic": "metrics"}
+        options = {"port": port, "interval-s": INTERVAL_S, "max-series": 2 * most_series + 1_000, "topic": "metrics"}
         command = [*before, str(HEADRACE), "gateway", "statsd", "--bootstrap", broker.bootstrap_servers, "--json"]
         command += [f"--{name}={value}" for name, value in options.items()]
         ours = Guarded(command, output=folder / "gateway.out")

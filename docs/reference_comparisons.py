@@ -164,6 +164,8 @@ def _lines(table: Table) -> list[str]:
     lines = [f"| | Headrace | {table.heading} | ratio | measured |", "|---|--:|--:|--:|---|"]
     for row in table.rows:
         figures = [kept[row.benchmark, row.name, unit] for unit in row.units]
+        if any(table.other not in each["values"] for each in figures):
+            continue  # the last run was without them
         cells = [
             _joined(number(each["values"][OURS]) for each in figures),
             _joined(number(each["values"][table.other]) for each in figures),
