@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from harness import ROOT
@@ -72,6 +72,11 @@ class Ours(_Verified, Headrace):
 
 class Plain(_Verified, TwoPartitionSpark):
     """Spark's own connector and `from_json`, told to shuffle into two partitions."""
+
+    def session(self) -> SparkSession:
+        spark = super().session()
+        spark.sparkContext.addPyFile(str(FOLDER / "queries.py"))  # whose function q14's workers call
+        return spark
 
     def query(self, query: str, bootstrap: str, prefix: str) -> dict[str, Any]:  # type: ignore[override]
         made = self._made_of(query, bootstrap, prefix)

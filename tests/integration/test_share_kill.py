@@ -41,10 +41,10 @@ KILLS = [
     pytest.param(20, False, marks=pytest.mark.long),
     pytest.param(20, True, marks=pytest.mark.long),
 ]
-# Stands for `python -m headrace.cli.main`.
+# Stands for `python -P -m headrace.cli.main`.
 CUTTER = """#!/bin/sh
-shift 2
-exec {python} -c '
+shift 3
+exec {python} -P -c '
 from headrace.broker import shares
 shares._CHECK_CUT_S, shares._RECORDS_BEFORE_CUT, shares._RECORDS_PER_KEY_BEFORE_CUT = 0.01, 3, 1
 from headrace.broker.queues import finished
