@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headrace.client.cluster import PATIENT
 from headrace.clock import SystemClock
 from headrace.stack import state_file
 from headrace.stack.journal import FOLDER, OWN_NAME, Journal, PartLogs
@@ -24,8 +23,6 @@ from headrace.status import WAITING
 
 _TICK_S: Final = 0.2
 _WRITE_EVERY_S: Final = 1.0
-_LOOK_EVERY_S: Final = 1.0
-_QUICK: Final = PATIENT.at_most(1)
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -223,7 +223,7 @@ def _seen_of(token: Token) -> _Seen:
     try:
         logged, others, last, read = token.tail
         return _Seen(int(logged), int(others), str(last), None if read is None else [str(read[0]), list(read[1])])
-    except (TypeError, ValueError, IndexError, LookupError, OverflowError) as error:
+    except (TypeError, ValueError, LookupError, OverflowError) as error:
         raise BadToken("what is in it makes no sense", "pass it as it was given") from error
 
 

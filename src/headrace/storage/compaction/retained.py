@@ -219,9 +219,7 @@ class BatchFilter:
             if needs_horizon:
                 return self._with_horizon(header, selected.body)
             return assemble(header, compress(header.codec, selected.body))
-        except (
-            RecordsError
-        ):  # times beyond 64 bits, or headers that are none: it stays as it came, and the log is compacted
+        except RecordsError:  # times beyond 64 bits, or headers that are none: the rest of the log is compacted
             return batch
 
     def _is_past(self, header: BatchHeader) -> bool:
